@@ -1,0 +1,35 @@
+"""edgellm runs GGUF language models on an ordinary CPU.
+
+The public names, loaded on first use so that `import edgellm` costs nothing. Next hop: `llm.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .config import EngineConfig, SamplingParams
+    from .errors import EdgeLLMError
+    from .llm import LLM, Completion
+    from .tokenizer import Tokenizer
+
+__all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Tokenizer", "__version__"]
+
+_HOMES = {
+    "LLM": "llm",
+    "Completion": "llm",
+    "Tokenizer": "tokenizer",
+    "EngineConfig": "config",
+    "SamplingParams": "config",
+    "EdgeLLMError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgellm' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,39 @@
+"""The one place where a command gets its model: options in, LLM out, progress on stderr.
+
+Next hop: `..llm` for LLM.load; `..hub` for what a model's name means.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import EngineConfig
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..llm import LLM
+
+
+def load_llm(model: str, config: EngineConfig) -> LLM:
+    """Load `model` with the options of `config`, showing what takes long."""
+    from ..llm import LLM
+
+    with Progress() as progress:
+        return LLM.load(
+            model,
+            threads=config.threads,
+            max_context=config.max_context,
+            prefill_chunk=config.prefill_chunk,
+            max_sequences=config.max_sequences,
+            weights=config.weights,
+            progress=progress,
+        )
+
+
+def find_file(model: str) -> Path:
+    """Return the local file of `model`, fetched first where needed."""
+    from ..hub import resolve
+
+    with Progress() as progress:
+        return resolve(model, progress)

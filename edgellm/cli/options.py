@@ -1,0 +1,137 @@
+"""Options that several commands share, and their way into EngineConfig, SamplingParams and a text.
+
+Ranges are checked where the dataclasses are made, before anything is loaded. Next hop: `..config`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..config import DEFAULT_MAX_CONTEXT, WEIGHT_LAYOUTS, EngineConfig, SamplingParams
+from ..errors import OptionError
+from .parser import Parser
+from .terminal import is_terminal
+
+DEFAULT_MODEL = "smollm2"
+MODEL_HELP = "a GGUF file, an alias, or owner/repo[:file-or-quant]"
+TEMPERATURE_HELP = "0 always takes the likeliest token (default: %(default)s)"
+TOP_K_HELP = "choose among the K likeliest tokens; 0 is off (default: %(default)s)"
+TOP_P_HELP = "choose among the likeliest tokens that add up to P; 1 is off (default: %(default)s)"
+MIN_P_HELP = "leave out tokens less than P times as likely as the likeliest; 0 is off (default: %(default)s)"
+
+_Made = TypeVar("_Made")
+
+
+def add_model(parser: Parser) -> None:
+    """Add the optional positional MODEL."""
+    help = f"{MODEL_HELP} (default: {DEFAULT_MODEL})"
+    parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help=help)
+
+
+def add_engine(parser: Parser, *, with_context: bool = True) -> None:
+    """Add what `engine_config` reads; without --max-context where the command knows the length it needs."""
+    default = EngineConfig()
+    add = parser.add_argument_group("loading").add_argument
+    add("-t", "--threads", type=int, metavar="N", help="worker threads (default: one per physical core)")
+    if with_context:
+        length = f"{DEFAULT_MAX_CONTEXT}, or less if the model was trained for less"
+        add("--max-context", type=int, metavar="N", help=f"tokens a conversation may hold (default: {length})")
+    else:
+        parser.set_defaults(max_context=None)
+    chunk_help = "most prompt tokens in one pass (default: %(default)s)"
+    add("--prefill-chunk", type=int, default=default.prefill_chunk, metavar="N", help=chunk_help)
+    layouts = f"{', '.join(WEIGHT_LAYOUTS)}; packed is fastest, raw uses the file as it is (default: %(default)s)"
+    add("--weights", default=default.weights, metavar="LAYOUT", help=layouts)
+
+
+def add_sampling(parser: Parser) -> None:
+    """Add what `sampling_params` reads."""
+    default = SamplingParams()
+    group = parser.add_argument_group("the answer")
+    add = group.add_argument
+    add("-n", "--max-tokens", type=int, metavar="N", help="most tokens to generate (default: what the context holds)")
+    add("--temperature", type=float, default=default.temperature, metavar="T", help=TEMPERATURE_HELP)
+    add("--top-k", type=int, default=default.top_k, metavar="K", help=TOP_K_HELP)
+    add("--top-p", type=float, default=default.top_p, metavar="P", help=TOP_P_HELP)
+    add("--min-p", type=float, default=default.min_p, metavar="P", help=MIN_P_HELP)
+    add("--seed", type=int, metavar="N", help="same seed, same answer (default: a new one each time)")
+    add("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this text; may be repeated")
+    add("--ignore-eos", action="store_true", help="go on after the model's end-of-answer tokens")
+
+
+def engine_config(args: Namespace) -> EngineConfig:
+    """Return the checked loading options. The command line runs one sequence at a time."""
+    return _named(
+        lambda: EngineConfig(
+            threads=args.threads,
+            max_context=args.max_context,
+            prefill_chunk=args.prefill_chunk,
+            max_sequences=1,
+            weights=args.weights,
+        )
+    )
+
+
+def sampling_params(args: Namespace) -> SamplingParams:
+    """Return the checked sampling options."""
+    for text in args.stop:
+        check_text("--stop", text)
+    return _named(
+        lambda: SamplingParams(
+            max_tokens=args.max_tokens,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            min_p=args.min_p,
+            seed=args.seed,
+            stop=tuple(args.stop),
+            ignore_eos=args.ignore_eos,
+        )
+    )
+
+
+def display_name(model: str) -> str:
+    """Return what to call a model: its name as it was given, or a file's without its folder."""
+    return os.path.basename(model) if model.lower().endswith(".gguf") else model
+
+
+def check_range(name: str, value: int | None, low: int) -> None:
+    """Raise OptionError if a given number is below `low`."""
+    if value is not None and value < low:
+        raise OptionError(f"{name} must be at least {low}, not {value}")
+
+
+def check_text(name: str, text: str) -> str:
+    """Return `text`, or raise OptionError if the shell handed over bytes that are not UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise OptionError(f"{name} is not valid UTF-8 at character {error.start + 1}; convert it first") from None
+    return text
+
+
+def read_text(text: str | None) -> str:
+    """Return TEXT; None or "-" reads standard input to its end and drops one final line break."""
+    if text is not None and text != "-":
+        return check_text("TEXT", text)
+    if text is None and (sys.stdin is None or is_terminal(sys.stdin)):
+        raise OptionError('no TEXT: give it in quotes, pipe it in, or write "-" to type it and end with Ctrl-D')
+    try:
+        content = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OptionError(f"standard input is not valid UTF-8 at byte {error.start}; convert it first") from None
+    content = content.replace("\r\n", "\n")
+    return content[:-1] if content.endswith("\n") else content
+
+
+def _named(make: Callable[[], _Made]) -> _Made:
+    """Call `make`, with the option's name (--max-tokens) in place of the field's (max_tokens) in its error."""
+    try:
+        return make()
+    except OptionError as error:
+        field, _, rest = str(error).partition(" ")
+        raise OptionError(f"--{field.replace('_', '-')} {rest}") from None

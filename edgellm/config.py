@@ -1,0 +1,94 @@
+"""What a user can choose: EngineConfig when a model is loaded, SamplingParams for each request. Checked once, here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .errors import OptionError
+
+MAX_THREADS = 64
+DEFAULT_MAX_CONTEXT = 4096
+WEIGHT_LAYOUTS = ("auto", "packed", "raw")
+
+
+def _check_int(name: str, value: object, low: int, high: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OptionError(f"{name} must be a whole number, not {value!r}")
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise OptionError(f"{name} must be {limit}, not {value}")
+
+
+def _check_number(name: str, value: object, low: float, high: float = math.inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise OptionError(f"{name} must be a number, not {value!r}")
+    if value < low or value > high:
+        limit = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        raise OptionError(f"{name} must be {limit}, not {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How a model is loaded.
+
+    threads: worker threads, None for the number of physical cores this process may use.
+    max_context: tokens a sequence may hold; None for min(4096, the length the model was trained for).
+    prefill_chunk: most prompt tokens in one forward pass.
+    max_sequences: sequences that may be in flight at once.
+    weights: "packed" (re-ordered at load, fastest), "raw" (used from the mapped file as it is), "auto" chooses.
+    """
+
+    threads: int | None = None
+    max_context: int | None = None
+    prefill_chunk: int = 512
+    max_sequences: int = 8
+    weights: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            _check_int("threads", self.threads, 1, MAX_THREADS)
+        if self.max_context is not None:
+            _check_int("max_context", self.max_context, 1)
+        _check_int("prefill_chunk", self.prefill_chunk, 1, 1 << 14)
+        _check_int("max_sequences", self.max_sequences, 1, 1024)
+        if self.weights not in WEIGHT_LAYOUTS:
+            raise OptionError(f"weights must be one of {', '.join(WEIGHT_LAYOUTS)}, not {self.weights!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen. The defaults are llama.cpp's.
+
+    max_tokens: most tokens to generate, None for as many as the context holds.
+    temperature: 0 is greedy (the lowest id wins a tie). top_k: 0 or less is off. top_p: 1 is off. min_p: 0 is off.
+    seed: None draws one. stop: texts that end the answer and are not part of it.
+    ignore_eos: go on after the model's end-of-generation tokens.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _check_int("max_tokens", self.max_tokens, 1)
+        _check_number("temperature", self.temperature, 0.0)
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
+            raise OptionError(f"top_k must be a whole number, not {self.top_k!r}")
+        _check_number("top_p", self.top_p, 0.0, 1.0)
+        _check_number("min_p", self.min_p, 0.0, 1.0)
+        if self.seed is not None:
+            _check_int("seed", self.seed, 0, 2**64 - 1)
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        else:
+            object.__setattr__(self, "stop", tuple(self.stop))
+        for text in self.stop:
+            if not isinstance(text, str) or not text:
+                raise OptionError(f"stop must hold non-empty texts, not {text!r}")

@@ -1,0 +1,202 @@
+"""Say what is in a model file and what running it takes, without loading it: for `edgellm inspect` and lists of models.
+
+Never refuses a file that opens: what the metadata lacks or garbles is None, and `problem` says why edgellm could not
+run it. Computes from the program that `models/` writes and from the cache's own arithmetic, so that it cannot disagree
+with what loading does. Allocates nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from . import models
+from .cache.kv import KVCache
+from .config import DEFAULT_MAX_CONTEXT
+from .errors import EdgeLLMError
+from .gguf import GGUFFile
+from .kernels import formats
+from .kernels.cache_layout import BLOCK_SIZE
+from .kernels.ops import CacheLayer
+
+LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FormatUse:
+    """How much of a model one tensor format holds."""
+
+    name: str
+    num_tensors: int
+    num_parameters: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A model file in numbers. None stands for what the file does not say, or says in a way that makes no sense.
+
+    formats: by size, largest first. context_length: tokens the model was trained on at once.
+    window: tokens that `num_window_layers` of the layers see; the rest see all.
+    kv_bytes_per_token: growth of a sequence's cache in the layers that see all. kv_window_bytes: most that the window
+    layers come to use beside that. problem: why edgellm cannot run the model, None if it can as far as the head says.
+    """
+
+    path: str
+    architecture: str | None
+    name: str | None
+    tokenizer: str | None
+    has_chat_template: bool
+    num_parameters: int
+    num_tensors: int
+    formats: tuple[FormatUse, ...]
+    file_bytes: int
+    weights_bytes: int
+    context_length: int | None
+    num_layers: int | None
+    hidden_size: int | None
+    ffn_size: int | None
+    num_heads: int | None
+    num_kv_heads: int | None
+    head_dim: int | None
+    vocab_size: int | None
+    cache_layers: tuple[CacheLayer, ...] | None
+    problem: str | None
+
+    @property
+    def default_context(self) -> int:
+        """Tokens of context when nobody asks for another number."""
+        return min(DEFAULT_MAX_CONTEXT, self.context_length or DEFAULT_MAX_CONTEXT)
+
+    @property
+    def window(self) -> int | None:
+        """The widest window among the layers; None if every layer sees all."""
+        return max((layer.window for layer in self.cache_layers or () if layer.window is not None), default=None)
+
+    @property
+    def num_window_layers(self) -> int | None:
+        """Layers that see a window only."""
+        return None if self.cache_layers is None else sum(layer.window is not None for layer in self.cache_layers)
+
+    @property
+    def kv_bytes_per_token(self) -> int | None:
+        """Cache bytes that one more token costs in the layers that see all, averaged over a block."""
+        if self.cache_layers is None:
+            return None
+        full = [layer for layer in self.cache_layers if layer.window is None]
+        return KVCache.needed_bytes(full, BLOCK_SIZE, 1, 1) // BLOCK_SIZE
+
+    def kv_window_bytes(self, max_context: int, prefill_chunk: int = 512) -> int | None:
+        """Cache bytes of one sequence in the layers with a window."""
+        if self.cache_layers is None:
+            return None
+        windowed = [layer for layer in self.cache_layers if layer.window is not None]
+        return KVCache.needed_bytes(windowed, max_context, 1, prefill_chunk)
+
+    def memory_bytes(self, max_context: int, max_sequences: int = 1, prefill_chunk: int = 512) -> int | None:
+        """Weights and full caches; work space and the interpreter (about 100 MB) come on top."""
+        if self.cache_layers is None:
+            return None
+        return self.weights_bytes + KVCache.needed_bytes(self.cache_layers, max_context, max_sequences, prefill_chunk)
+
+    def as_dict(self, max_context: int | None = None) -> dict[str, Any]:
+        """Everything as plain values for JSON, with the memory needed at `max_context` (default: default_context)."""
+        context = max_context or self.default_context
+        values = asdict(self)
+        del values["cache_layers"]
+        return values | {
+            "window": self.window,
+            "num_window_layers": self.num_window_layers,
+            "kv_bytes_per_token": self.kv_bytes_per_token,
+            "kv_window_bytes": self.kv_window_bytes(context),
+            "max_context": context,
+            "memory_bytes": self.memory_bytes(context),
+        }
+
+
+def summarise(model: GGUFFile) -> Summary:
+    """Describe an open model. Raises nothing for whatever the metadata and tensors say."""
+    architecture = _get_text(model, "general.architecture")
+    heads, hidden = (
+        _get_number(model, architecture, "attention.head_count"),
+        _get_number(model, architecture, "embedding_length"),
+    )
+    uses = _count_formats(model)
+    layers, problem = _describe_cache(model, architecture)
+    return Summary(
+        path=str(model.path),
+        architecture=architecture,
+        name=_get_text(model, "general.name"),
+        tokenizer=_get_text(model, "tokenizer.ggml.model"),
+        has_chat_template=isinstance(model.get("tokenizer.chat_template"), str),
+        num_parameters=sum(use.num_parameters for use in uses),
+        num_tensors=len(model.tensors),
+        formats=uses,
+        file_bytes=model.nbytes,
+        weights_bytes=sum(t.nbytes for t in model.tensors.values()),
+        context_length=_get_number(model, architecture, "context_length"),
+        num_layers=_get_number(model, architecture, "block_count"),
+        hidden_size=hidden,
+        ffn_size=_get_number(model, architecture, "feed_forward_length"),
+        num_heads=heads,
+        num_kv_heads=_get_number(model, architecture, "attention.head_count_kv") or heads,
+        head_dim=_get_number(model, architecture, "attention.key_length")
+        or (hidden // heads if hidden and heads else None),
+        vocab_size=_get_vocab_size(model),
+        cache_layers=layers,
+        problem=problem,
+    )
+
+
+def _get_text(model: GGUFFile, key: str) -> str | None:
+    """Return a text fit for one line of a terminal: a stranger's file must not move the cursor."""
+    value = model.get(key)
+    if not isinstance(value, str) or not value:
+        return None
+    return "".join(c if c.isprintable() else "?" for c in value[:LONGEST_TEXT])
+
+
+def _get_number(model: GGUFFile, architecture: str | None, key: str) -> int | None:
+    """Return a count of at least 1. Some are given per layer: then the number that all layers share, or None."""
+    value = model.get(f"{architecture}.{key}")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and len(value) and (value == value[0]).all():
+        value = int(value[0])
+    return value if type(value) is int and value > 0 else None
+
+
+def _get_vocab_size(model: GGUFFile) -> int | None:
+    tokens, table = model.get("tokenizer.ggml.tokens"), model.tensors.get("token_embd.weight")
+    if tokens is not None and not isinstance(tokens, (str, int, float)):
+        return len(tokens)
+    return table.shape[0] if table is not None else None
+
+
+def _count_formats(model: GGUFFile) -> tuple[FormatUse, ...]:
+    uses: dict[str, FormatUse] = {}
+    for tensor in model.tensors.values():
+        parameters = 1
+        for extent in tensor.shape:
+            parameters *= extent
+        old = uses.get(tensor.type_name, FormatUse(tensor.type_name, 0, 0, 0))
+        uses[old.name] = FormatUse(
+            old.name, old.num_tensors + 1, old.num_parameters + parameters, old.nbytes + tensor.nbytes
+        )
+    return tuple(sorted(uses.values(), key=lambda use: -use.nbytes))
+
+
+def _describe_cache(model: GGUFFile, architecture: str | None) -> tuple[tuple[CacheLayer, ...] | None, str | None]:
+    """Return what the network caches, None where there is no network; and why edgellm cannot run the model, or None."""
+    if architecture is None:
+        return None, "the metadata lacks general.architecture"
+    try:
+        program = models.get(architecture).build(model.metadata, model.tensors)
+    except EdgeLLMError as error:
+        return None, str(error)
+    try:
+        for tensor in model.tensors.values():
+            formats.get(tensor.type_name)
+    except EdgeLLMError as error:
+        return program.cache_layers, str(error)
+    return program.cache_layers, None

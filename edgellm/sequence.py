@@ -1,0 +1,135 @@
+"""One request on its way: the ids it has, how its tokens are chosen, what it waits for and why it ended.
+
+Knows ids only, never text, and neither cache nor model. Next hop: `scheduler.py` decides when a sequence runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import SamplingParams
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+class SequenceState(Enum):
+    """Where a sequence is: queued, holding a cache slot, or done."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """A prompt and what has been generated after it.
+
+    prompt_ids: list of token ids. params: how tokens are chosen.
+    keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
+    created_s: time.perf_counter() when the request arrived; now if None.
+
+    finish_reason: "stop" (an end-of-generation id), "length" (max_tokens, or the context is full), "cancelled",
+        "error" (then `error` says what), None while it runs.
+    slot: its row of the cache while it runs. num_cached: its tokens whose K and V are in the cache.
+    """
+
+    def __init__(
+        self,
+        prompt_ids: Iterable[int],
+        params: SamplingParams | None = None,
+        *,
+        keep_logits: bool = False,
+        created_s: float | None = None,
+    ) -> None:
+        self.token_ids: list[int] = list(prompt_ids)
+        self.num_prompt = len(self.token_ids)
+        self.params = params if params is not None else SamplingParams()
+        self.keep_logits = keep_logits
+        self.logits: NDArray[np.float32] | None = None
+        self.state = SequenceState.WAITING
+        self.finish_reason: str | None = None
+        self.error: Exception | None = None
+        self.slot = -1
+        self.num_cached = 0
+        self.created_s = time.perf_counter() if created_s is None else created_s
+        self.started_s: float | None = None
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The ids it started with."""
+        return self.token_ids[: self.num_prompt]
+
+    @property
+    def output_ids(self) -> list[int]:
+        """The ids generated so far, the end-of-generation id included."""
+        return self.token_ids[self.num_prompt :]
+
+    @property
+    def num_output(self) -> int:
+        """How many ids have been generated."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens that are known but not yet in the cache: the rest of the prompt, or the one just chosen."""
+        return len(self.token_ids) - self.num_cached
+
+    @property
+    def is_finished(self) -> bool:
+        """True once it neither waits nor runs."""
+        return self.state is SequenceState.FINISHED
+
+    @cached_property
+    def rng(self) -> Generator:
+        """Its own random numbers, so that a seed means the same alone or among others; greedy never makes them."""
+        from numpy.random import PCG64, Generator
+
+        seed = self.params.seed
+        return Generator(PCG64(int.from_bytes(os.urandom(8), "little") if seed is None else seed))
+
+    def start(self, slot: int) -> None:
+        """Take a cache slot."""
+        self.slot = slot
+        self.state = SequenceState.RUNNING
+        self.started_s = time.perf_counter()
+
+    def advance(self, num_tokens: int) -> None:
+        """Note that `num_tokens` more are in the cache."""
+        self.num_cached += num_tokens
+
+    def collect(self, logits: NDArray[np.float32]) -> None:
+        """Copy logits f32[n, V] of the last n cached tokens into `logits`."""
+        if self.logits is None:
+            self.logits = np.empty((self.num_prompt, logits.shape[1]), np.float32)
+        self.logits[self.num_cached - len(logits) : self.num_cached] = logits
+
+    def take(self, token_id: int, eog_ids: Collection[int], max_context: int) -> str | None:
+        """Append a generated id and return the reason to finish, if there is one."""
+        self.token_ids.append(token_id)
+        self.last_token_s = time.perf_counter()
+        if self.first_token_s is None:
+            self.first_token_s = self.last_token_s
+        if token_id in eog_ids and not self.params.ignore_eos:
+            return "stop"
+        limit = self.params.max_tokens
+        if len(self.token_ids) >= max_context or (limit is not None and self.num_output >= limit):
+            return "length"
+        return None
+
+    def finish(self, reason: str, error: Exception | None = None) -> None:
+        """Leave the queue or the cache for good; the first reason stays."""
+        if not self.is_finished:
+            self.finish_reason = reason
+            self.error = error
+            self.slot = -1
+            self.state = SequenceState.FINISHED  # last: another thread may look at the reason as soon as this is set

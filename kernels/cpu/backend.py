@@ -1,0 +1,215 @@
+"""The CPU backend: a program and its weights made ready, then one `run` per batch. The main path of a step is here.
+
+`run` writes the batch where the tapes look for it, walks the body's tape over all tokens and the head's over those whose
+logits are wanted. Nothing is allocated and no type decided on the way. Knows no model, no text and no sequence policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ops import Batch, Op, Program, Rope
+from . import isa, lower, objects, slots, tasks, threads, weights
+from .memory import address, aligned
+from .plan import Buffer, make_plan
+from .rope_table import RopeTable
+
+MAX_LOGIT_ROWS = 32
+"""Logit rows computed at once; more are done in pieces."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class Cache(Protocol):
+    """Where K and V lie. address: layer -> addresses of the K and the V array (see ../cache_layout.py)."""
+
+    @property
+    def group_of_layer(self) -> tuple[int, ...]: ...
+
+    def address(self, layer: int) -> tuple[int, int]: ...
+
+
+class CpuBackend:
+    """Runs a program on this CPU.
+
+    source: the weights by name. cache: addresses of the cache layers; its block tables come with each batch.
+    num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions.
+    packed: re-order matrices at load, or read them as they are mapped. objects_folder: where compiled kernels are kept.
+    level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        source: weights.Source,
+        cache: Cache,
+        *,
+        objects_folder: Path,
+        num_threads: int | None = None,
+        max_tokens: int = 512,
+        max_sequences: int = 1,
+        max_context: int = 4096,
+        packed: bool = True,
+        level: isa.Level | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.program, self.level = program, level or isa.choose().level
+        names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source, packed)]
+        self._kernels = objects.addresses(names, self.level, objects_folder, progress)
+        self._task_tokens = lower.task_tokens(program)
+        scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
+        raw = [] if packed else [weights.raw_matrix(source, n) for n in _matrix_names(program)]
+        scratch = max(scratch, weights.scratch_bytes(raw))
+        self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
+        self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress)
+        self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
+        self._make_inputs(max_tokens, max_sequences, max_context)
+        self._make_tapes(cache, max_context)
+
+    # ---- made once ----
+    def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int) -> None:
+        rows = -(-max_tokens // 4) * 4
+        self.max_tokens = max_tokens
+        self._positions = np.zeros(rows, np.int64)
+        self._sequences = np.zeros(rows, np.int64)
+        self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
+        self._ropes: dict[tuple[Rope, str | None], RopeTable] = {}
+        self._max_context = max_context
+        self._partial_rows = tasks.max_partial_rows(rows, max_sequences, max_context)
+        self._max_tasks = tasks.max_tasks(rows, max_sequences, max_context)
+        ctx = self.threads.ctx
+        ctx[slots.POSITIONS], ctx[slots.SEQUENCES] = address(self._positions), address(self._sequences)
+        ctx[slots.LOGIT_ROWS] = address(self._logit_rows)
+
+    def _make_tapes(self, cache: Cache, max_context: int) -> None:
+        plan = make_plan(self.program, self.weights.reads_int8)
+        rows = len(self._positions)
+        self._memory = {b.index: _room(b, MAX_LOGIT_ROWS if b.head else rows) for b in plan.buffers}
+        self._groups = [
+            lower.CacheGroup(
+                aligned(self._max_tasks * 8 * slots.TASK_WORDS).view(np.int64).reshape(-1, slots.TASK_WORDS),
+                aligned(rows * 24).view(np.int64).reshape(-1, 3),
+            )
+            for _ in range(max(cache.group_of_layer) + 1)
+        ]
+        self._windows = [
+            next(x.window for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True) if g == group)
+            for group in range(len(self._groups))
+        ]
+        machine = lower.Machine(
+            kernels=self._kernels,
+            threads=self.threads.count,
+            places={b.index: _place(b, self._memory[b.index]) for b in plan.buffers},
+            weights=self.weights,
+            rope_table=self._rope_table,
+            layers=self.program.cache_layers,
+            layer_group=cache.group_of_layer,
+            groups=tuple(self._groups),
+            cache_address=cache.address,
+            partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
+        )
+        self._machine = machine  # keeps what the tapes point to alive
+        self._body = {t: lower.lower(plan.body, machine, t, "tokens") for t in (1, 2, 4)}
+        self._head = {t: lower.lower(plan.head, machine, t, "logit_tokens") for t in (1, 2, 4)}
+        embed = plan.body[0]
+        self._embed_op = embed.op
+        self._embedded = self._memory[embed.out.index].view(np.float32).reshape(rows, -1)
+        logits = plan.head[-1].out
+        self._logits = self._memory[logits.index].view(np.float32).reshape(MAX_LOGIT_ROWS, -1)
+
+    def _rope_table(self, rope: object, factors: str | None) -> NDArray[np.float32]:
+        assert isinstance(rope, Rope)
+        key = rope, factors
+        if key not in self._ropes:
+            values = None if factors is None else self.weights.vectors[factors]
+            self._ropes[key] = RopeTable(rope, values, self._max_context)
+        return self._ropes[key].values
+
+    # ---- every step ----
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """Compute a batch. -> logits f32[N, V], valid until the next call. The cache gets the tokens' K and V."""
+        n = len(batch.token_ids)
+        assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
+        self._positions[:n], self._sequences[:n] = batch.positions, batch.sequences
+        for table in self._ropes.values():
+            table.reach(int(batch.positions.max()) + 1)
+        counts = [
+            tasks.share_out(group.tasks, group.where, batch.positions, batch.sequences, window, self._task_tokens)
+            for group, window in zip(self._groups, self._windows, strict=True)
+        ]
+        self._embed(batch.token_ids)
+        self._walk(self._body[_tile_tokens(n)], batch, (1, n, 0, *counts))
+        return self._run_head(batch, counts)
+
+    def _run_head(self, batch: Batch, counts: list[int]) -> NDArray[np.float32]:
+        wanted = batch.logit_rows
+        pieces = [wanted[i : i + MAX_LOGIT_ROWS] for i in range(0, len(wanted), MAX_LOGIT_ROWS)]
+        if not pieces:
+            return np.empty((0, self.vocab_size), np.float32)
+        done = []
+        for piece in pieces:
+            n = len(piece)
+            self._logit_rows[:n] = piece
+            self._walk(self._head[_tile_tokens(n)], batch, (1, 0, n, *counts))
+            logits = self._logits[:n, : self.vocab_size]
+            done.append(logits if len(pieces) == 1 else logits.copy())
+        return done[0] if len(done) == 1 else np.concatenate(done)
+
+    def _walk(self, lowered: lower.LoweredTape, batch: Batch, sizes: tuple[int, ...]) -> None:
+        tape, ctx = lowered.tape, self.threads.ctx
+        ctx[slots.TOKENS], ctx[slots.LOGIT_TOKENS] = sizes[1], sizes[2]
+        tape.resize(sizes)
+        lowered.point_to(batch.block_tables)
+        self.threads.run(tape.stages, long_chunks=sizes[1] > 4)
+
+    def _embed(self, token_ids: NDArray[np.int32]) -> None:
+        """x = scale * table rows. Python's NumPy does it: a few microseconds, and no kernel per format."""
+        table = self.weights.tables[self._embed_op.weights[0]]
+        row_bytes = table.format.row_bytes(table.width)
+        rows = table.format.dequantize(table.data.reshape(-1, row_bytes)[token_ids])
+        scale = np.float32(self._embed_op.attributes["scale"])
+        x = self._embedded[: len(token_ids), : table.width]
+        np.multiply(rows, scale, out=x)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights that decoding one token reads."""
+        return self.weights.matrix_bytes
+
+    def close(self) -> None:
+        """Stop the threads. Memory goes with the last reference."""
+        self.threads.close()
+
+
+def _matrix_names(program: Program) -> list[str]:
+    return [op.weights[0] for op in program.ops if op.name == "linear"]
+
+
+def _attention_width(op: Op, program: Program) -> int:
+    layer = program.cache_layers[op.attributes["layer"]]
+    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.head_dim))
+
+
+def _partial_row_bytes(program: Program) -> int:
+    return max(_attention_width(op, program) for op in program.ops if op.name == "attention")
+
+
+def _tile_tokens(n: int) -> int:
+    """Tokens of an activation tile for n tokens."""
+    return n if n <= 2 else 4
+
+
+def _room(buffer: Buffer, rows: int) -> NDArray[np.uint8]:
+    if buffer.quantised:
+        return aligned(rows * (buffer.width // 32) * 48)
+    return aligned(rows * lower.row_stride(buffer.width))
+
+
+def _place(buffer: Buffer, memory: NDArray[np.uint8]) -> lower.Place:
+    stride = buffer.width // 32 if buffer.quantised else lower.row_stride(buffer.width)
+    return lower.Place(address(memory), stride)

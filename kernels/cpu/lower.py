@@ -1,0 +1,234 @@
+"""Turn a plan's steps into tape records: the only place that knows both the ops and the kernels' arguments.
+
+A tape is written for one number of tokens per activation tile (1, 2 or 4): decode, pairs, everything else. Buffers,
+weights and cache are shared by all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cache_layout import k_tile_bytes, v_tile_bytes
+from ..ops import CacheLayer, Program
+from . import slots
+from .memory import address
+from .plan import Buffer, Step
+from .tape import Tape, TapeWriter
+from .weights import Matrix, Weights
+
+KERNELS = ("matmul", "norm", "gated", "quantise", "add_rows", "gather", "rope", "store_kv", "attend", "combine")
+_CHUNK_BYTES = 24 << 10  # weights of a decode chunk: below, taking a chunk shows; above, the last one is waited for
+_BLOCK_BYTES = 256 << 10  # activations that stay in L2 while weights pass
+_ACTIVATIONS = {"silu": slots.SILU, "gelu": slots.GELU}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer lies; stride: bytes of an f32 row, or groups of 32 of a quantised one."""
+
+    address: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """Layers that share block tables and tasks. where: i64[T, 3], see tasks.py."""
+
+    tasks: NDArray[np.int64]
+    where: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Everything with an address that records point to."""
+
+    kernels: Mapping[str, int]
+    threads: int
+    places: Mapping[int, Place]
+    weights: Weights
+    rope_table: Callable[[object, str | None], NDArray[np.float32]]
+    layers: tuple[CacheLayer, ...]
+    layer_group: tuple[int, ...]
+    groups: tuple[CacheGroup, ...]
+    cache_address: Callable[[int], tuple[int, int]]
+    partials: NDArray[np.uint8]
+
+
+class LoweredTape:
+    """A tape, and the records whose block table comes with each batch: (record, argument, cache group)."""
+
+    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]]) -> None:
+        self.tape, self._tables = tape, tables
+        self._known: list[int] = []
+
+    def point_to(self, block_tables: Sequence[NDArray[np.int32]]) -> None:
+        """Make attention read these tables, i32[S, tiles] per cache group."""
+        now = [address(t) for t in block_tables]
+        if now != self._known:
+            for record, argument, group in self._tables:
+                at = slots.ARG + argument
+                self.tape.records[record, at : at + 2] = now[group], block_tables[group].strides[0]
+            self._known = now
+
+
+def row_stride(width: int) -> int:
+    """Bytes of an f32 row: padded, so that 32 values can be read at any of them."""
+    return -(-width // 32) * 128
+
+
+def partial_bytes(head_dim: int) -> int:
+    """Bytes of one head in a partial attention result."""
+    return row_stride(head_dim) + slots.SOFTMAX_STATE_BYTES
+
+
+def task_tokens(program: Program) -> int:
+    """Tokens of a prefill attention task: about 24 query rows, which share tiles and stay in L1 and L2."""
+    shared = max(
+        (op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads)
+        for op in program.ops
+        if op.name == "attention"
+    )
+    return max(1, 24 // shared)
+
+
+def attention_scratch_bytes(program: Program, tokens: int) -> int:
+    """Scratch that `attend` needs for a task of `tokens` tokens."""
+    most = 0
+    for op in program.ops:
+        if op.name == "attention":
+            layer = program.cache_layers[op.attributes["layer"]]
+            rows = tokens * (op.attributes["num_heads"] // layer.num_kv_heads)
+            most = max(most, rows * (4 * layer.head_dim + 256 + 2 * partial_bytes(layer.head_dim)) + 4096)
+    return most
+
+
+def lower(steps: list[Step], machine: Machine, tile_tokens: int, rows: str) -> LoweredTape:
+    """Write the tape of `steps` for tiles of `tile_tokens`. rows: "tokens" for the body, "logit_tokens" for the head."""
+    return _Lowering(machine, tile_tokens, rows).run(steps)
+
+
+class _Lowering:
+    def __init__(self, machine: Machine, tile_tokens: int, rows: str) -> None:
+        self.m, self.tile, self.rows = machine, tile_tokens, rows
+        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
+        self.writer = TapeWriter(machine.kernels, sizes)
+        self.tables: list[tuple[int, int, int]] = []
+
+    def run(self, steps: list[Step]) -> LoweredTape:
+        for step in steps:
+            if step.name != "embed":  # Python does it, from the raw table
+                getattr(self, f"_{step.name}")(step)
+        return LoweredTape(self.writer.finish(), self.tables)
+
+    def _place(self, buffer: Buffer) -> Place:
+        return self.m.places[buffer.index]
+
+    def _emit(self, step: Step) -> list[int]:
+        place = self._place(step.out)
+        return [place.address, place.stride, step.how, self.tile]
+
+    def _op(self, kernel: str, step: Step, arguments: list[int], chunks: int = 1, of: str | None = "rows") -> int:
+        reads = [b.index for b in step.inputs] + ([step.out.index] if step.how == slots.ADD else [])
+        return self.writer.op(kernel, arguments, chunks, self.rows if of == "rows" else of, reads, [step.out.index])
+
+    # ---- one method per op ----
+    def _logit_rows(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._place(step.out)
+        self._op("gather", step, [x.address, x.stride, out.address, x.stride // 128])
+
+    def _quantise(self, step: Step) -> None:
+        x = self._place(step.inputs[0])
+        self._op("quantise", step, [x.address, x.stride, *self._emit(step)])
+
+    def _rms_norm(self, step: Step) -> None:
+        x, parts = self._place(step.inputs[0]), step.op.attributes["groups"]
+        weight = address(self.m.weights.vectors[step.op.weights[0]])
+        epsilon = int(np.float32(step.op.attributes["epsilon"]).view(np.int32))
+        width = step.out.width // parts
+        self._op("norm", step, [x.address, x.stride, weight, epsilon, parts, width, *self._emit(step)], parts)
+
+    def _add(self, step: Step) -> None:
+        x, y, out = (self._place(b) for b in (*step.inputs, step.out))
+        self._op("add_rows", step, [x.address, x.stride, y.address, y.stride, out.address, out.stride, out.stride // 128])
+
+    def _gated(self, step: Step) -> None:
+        gate, up = (self._place(b) for b in step.inputs)
+        groups = -(-step.out.width // 32)
+        some = groups if self.tile == 4 else -(-groups // (4 * self.m.threads))
+        activation = _ACTIVATIONS[step.op.attributes["activation"]]
+        arguments = [gate.address, up.address, gate.stride, groups, some, activation, *self._emit(step)]
+        self._op("gated", step, arguments, -(-groups // some))
+
+    def _linear(self, step: Step) -> None:
+        matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
+        name, groups = matrix.format.name.lower(), -(-matrix.rows // 8)
+        some = self._groups_per_chunk(matrix, groups)
+        x_tile = x.stride * 48 * self.tile if step.inputs[0].quantised else x.stride * self.tile
+        arguments = [
+            address(matrix.data),
+            x.address,
+            out.address,
+            groups,
+            matrix.units,
+            some,
+            int(step.how == slots.ADD),
+            matrix.group_bytes,
+            out.stride,
+            self.m.kernels[f"tile_{name}_{self.tile}"],
+            x_tile,
+            self.tile,
+            max(1, _BLOCK_BYTES // x_tile),
+            slots.TOKENS if self.rows == "tokens" else slots.LOGIT_TOKENS,
+            0 if matrix.packed else self.m.kernels[f"pack_{name}"],
+            matrix.format.row_bytes(matrix.width),
+            matrix.rows,
+        ]
+        self._op("matmul", step, arguments, -(-groups // some), None)
+        if step.op.attributes["bias"]:
+            bias = address(self.m.weights.vectors[step.op.weights[1]])
+            arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]
+            self.writer.op("add_rows", arguments, 1, self.rows, [step.out.index], [step.out.index])
+
+    def _groups_per_chunk(self, matrix: Matrix, groups: int) -> int:
+        if self.tile == 4:
+            return max(1, min(3, groups // (8 * self.m.threads)))
+        at_least = max(1, round(_CHUNK_BYTES / matrix.group_bytes))
+        return max(at_least, groups // (64 * self.m.threads))
+
+    def _rope(self, step: Step) -> None:
+        x, rope, heads = self._place(step.out), step.op.attributes["rope"], step.op.attributes["num_heads"]
+        table = self.m.rope_table(rope, step.op.weights[0] if step.op.weights else None)
+        halves = int(rope.pairs == "halves")
+        head_dim = step.out.width // heads
+        self._op("rope", step, [x.address, x.stride, heads, head_dim, rope.dim, address(table), halves])
+
+    def _attention(self, step: Step) -> None:
+        index, heads = step.op.attributes["layer"], step.op.attributes["num_heads"]
+        layer, group = self.m.layers[index], self.m.layer_group[index]
+        kv, dim = layer.num_kv_heads, layer.head_dim
+        q, k, v = (self._place(b) for b in step.inputs)
+        k_cache, v_cache = self.m.cache_address(index)
+        tiles = [k_tile_bytes(dim), v_tile_bytes(dim)]
+        # Resources beside buffers: this layer's cache, and the partial results that all layers share.
+        cache, partials = -2 - index, -1
+        at = self.writer.op(
+            "store_kv",
+            [k.address, k.stride, v.address, v.stride, k_cache, v_cache, 0, 0, kv, dim, *tiles],
+            kv, self.rows, [step.inputs[1].index, step.inputs[2].index], [cache],
+        )  # fmt: skip
+        self.tables.append((at, 6, group))
+        scale = int(np.float32(step.op.attributes["scale"]).view(np.int32))
+        home, tasks = address(self.m.partials), self.m.groups[group]
+        at = self.writer.op(
+            "attend",
+            [q.address, q.stride, k_cache, v_cache, 0, 0, kv, heads // kv, dim, *tiles, address(tasks.tasks),
+             layer.window or 0, scale, home, partial_bytes(dim)],
+            kv, f"tasks{group}", [step.inputs[0].index, cache], [partials],
+        )  # fmt: skip
+        self.tables.append((at, 4, group))
+        arguments = [home, partial_bytes(dim), heads, dim, address(tasks.where), *self._emit(step)]
+        self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index])

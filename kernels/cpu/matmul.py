@@ -1,0 +1,50 @@
+"""Matrix kernels: what is the same for every format. A tile kernel of the format does eight rows times a few tokens.
+
+One loop serves decode, small batches and prefill: row groups outside, tiles of tokens inside, so that eight rows stay in
+L1 while all tokens of a block pass, and a block's activations stay in L2. Raw weights are packed eight rows at a time
+into the thread's own scratch first, so raw and packed give the same bits. Knows no format.
+"""
+
+from __future__ import annotations
+
+from .simd import arg, call_pack, call_tile, operand
+from .slots import SCRATCH, SCRATCH_BYTES
+
+
+def matmul(op, ctx, thread, chunk):
+    """y = x W^T, or y += x W^T, for some groups of eight rows.
+
+    0 weights, 1 x, 2 y, 3 row groups, 4 units of a row, 5 row groups of a chunk, 6 adds, 7 bytes of a packed row group,
+    8 bytes of a row of y, 9 tile kernel, 10 bytes of a tile of x, 11 tokens of a tile, 12 tiles of a block, 13 context word
+    with the number of tokens, 14 pack kernel (0: packed), 15 bytes of a raw row, 16 rows.
+    """
+    w, x, y, stride = arg(op, 0), arg(op, 1), arg(op, 2), arg(op, 8)
+    tile, x_tile, tokens, block = arg(op, 9), arg(op, 10), arg(op, 11), arg(op, 12)
+    tiles = (operand(ctx, arg(op, 13)) + tokens - 1) // tokens
+    scratch = operand(ctx, SCRATCH) + thread * operand(ctx, SCRATCH_BYTES)
+    first = chunk * arg(op, 5)
+    last = min(arg(op, 3), first + arg(op, 5))
+    for t0 in range(0, tiles, block):
+        for g in range(first, last):
+            p = w + g * arg(op, 7)
+            if arg(op, 14) != 0:
+                p = scratch
+                rows = min(8, arg(op, 16) - 8 * g)
+                call_pack(arg(op, 14), w + 8 * g * arg(op, 15), arg(op, 15), rows, p, arg(op, 4))
+            for t in range(t0, min(t0 + block, tiles)):
+                call_tile(tile, p, x + t * x_tile, arg(op, 4), y + t * tokens * stride + 32 * g, stride, arg(op, 6))
+
+
+def pack_matrix(op, ctx, thread, chunk):
+    """Pack some groups of eight rows.
+
+    0 raw rows, 1 bytes of one, 2 rows, 3 packed, 4 units of a row, 5 bytes of a packed row group, 6 row groups of a chunk,
+    7 pack kernel.
+    """
+    src, row_bytes, rows, dst = arg(op, 0), arg(op, 1), arg(op, 2), arg(op, 3)
+    first = chunk * arg(op, 6)
+    for g in range(first, min((rows + 7) // 8, first + arg(op, 6))):
+        call_pack(arg(op, 7), src + 8 * g * row_bytes, row_bytes, min(8, rows - 8 * g), dst + g * arg(op, 5), arg(op, 4))
+
+
+KERNELS = {f.__name__: f for f in (matmul, pack_matrix)}

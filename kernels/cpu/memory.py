@@ -1,0 +1,30 @@
+"""Aligned buffers. Untouched pages of a large one cost nothing until they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SLACK = 4096
+"""Bytes behind every buffer that kernels may read: prefetches and whole vectors run past the end."""
+
+
+def aligned(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed u8[nbytes], aligned to 64 bytes, with SLACK readable bytes behind it."""
+    room = np.zeros(nbytes + 64 + SLACK, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + nbytes]
+
+
+def aligned_f32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """A float32 copy of `values`, flat and aligned."""
+    copy = aligned(values.size * 4).view(np.float32)
+    copy[:] = values.reshape(-1)
+    return copy
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where the array's first byte lies."""
+    return int(array.ctypes.data)

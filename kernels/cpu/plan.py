@@ -1,0 +1,166 @@
+"""Decide, before any address is known, how a program runs on the CPU: which ops melt together and where values live.
+
+- `add(x, y)` disappears where the op that makes y can add into x's buffer itself.
+- A value that only integer matrix kernels read is quantised by the op that makes it.
+- Buffers are reused once nothing needs their value.
+Next hop: `lower.py` turns the steps into records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..ops import Op, Program, Value
+from .slots import ADD, QUANTISE, STORE
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Room for one value: f32 rows, or activation tiles if `quantised`. `width` in values; `head`: only logit rows."""
+
+    index: int
+    width: int
+    quantised: bool
+    head: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op with its buffers. how: STORE, ADD (into what `out` holds) or QUANTISE. name "quantise" exists only here."""
+
+    name: str
+    op: Op
+    inputs: tuple[Buffer, ...]
+    out: Buffer
+    how: int
+
+
+@dataclass
+class Plan:
+    """Steps of the body (all tokens) and of the head (rows whose logits are wanted), and all buffers."""
+
+    body: list[Step] = field(default_factory=list)
+    head: list[Step] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+
+
+def make_plan(program: Program, reads_int8: Callable[[str], bool]) -> Plan:
+    """Plan a program; reads_int8(weight name) says whether that matrix multiplies with quantised activations."""
+    return _Planner(program, reads_int8).run()
+
+
+class _Planner:
+    def __init__(self, program: Program, reads_int8: Callable[[str], bool]) -> None:
+        self.ops, self.output = program.ops, program.output
+        self.reads_int8 = reads_int8
+        self.uses: dict[int, list[int]] = {op.output.index: [] for op in self.ops}
+        for i, op in enumerate(self.ops):
+            for value in op.inputs:
+                self.uses[value.index].append(i)
+        self.uses[self.output.index].append(len(self.ops))
+        self.maker = {op.output.index: i for i, op in enumerate(self.ops)}
+        self.plan = Plan()
+        self.floats: dict[int, Buffer] = {}
+        self.int8: dict[int, Buffer] = {}
+        self.free: list[Buffer] = []
+        self.in_head = False
+
+    # ---- which adds disappear ----
+    def _melted(self) -> dict[int, Value]:
+        """-> for the value that an op adds into its other summand: value index -> that summand."""
+        into: dict[int, Value] = {}
+        for i, op in enumerate(self.ops):
+            if op.name == "add":
+                for x, y in (op.inputs, op.inputs[::-1]):
+                    if self._can_add(i, x, y):
+                        into[y.index] = x
+                        break
+        return into
+
+    def _can_add(self, i: int, x: Value, y: Value) -> bool:
+        """Whether y's maker may add into x's buffer: y is for this add alone, and nothing reads x in between or later."""
+        j = self.maker[y.index]
+        maker = self.ops[j]
+        plain = maker.name == "rms_norm" or (maker.name == "linear" and not maker.attributes["bias"])
+        known = self.maker[x.index] < j
+        return plain and known and self.uses[y.index] == [i] and all(u <= j or u == i for u in self.uses[x.index])
+
+    # ---- buffers ----
+    def _take(self, width: int, quantised: bool) -> Buffer:
+        for b in self.free:
+            if (b.width, b.quantised, b.head) == (width, quantised, self.in_head):
+                self.free.remove(b)
+                return b
+        buffer = Buffer(len(self.plan.buffers), width, quantised, self.in_head)
+        self.plan.buffers.append(buffer)
+        return buffer
+
+    def _release(self, i: int, op: Op) -> None:
+        """Give back buffers of values that op i read last. The head may run several times, so its input stays."""
+        if op.name == "logit_rows":
+            return
+        kept = {b.index for v, b in self.floats.items() if any(u > i for u in self.uses[v])}
+        for value in {v.index for v in op.inputs}:
+            if all(u <= i for u in self.uses[value]):
+                for home in (self.floats, self.int8):
+                    buffer = home.pop(value, None)
+                    if buffer is not None and buffer.index not in kept:
+                        self.free.append(buffer)
+
+    def _needs(self, value: Value) -> tuple[bool, bool]:
+        """-> whether something reads the value as float32, as int8."""
+        int8 = [
+            u < len(self.ops) and self.ops[u].name == "linear" and self.reads_int8(self.ops[u].weights[0])
+            for u in self.uses[value.index]
+        ]
+        return not all(int8), any(int8)
+
+    # ---- steps ----
+    def run(self) -> Plan:
+        melted = self._melted()
+        steps = self.plan.body
+        for i, op in enumerate(self.ops):
+            if op.name == "logit_rows":
+                steps, self.in_head = self.plan.head, True
+            if op.name == "add" and any(v.index in melted for v in op.inputs):
+                y = next(v for v in op.inputs if v.index in melted)
+                self.floats[op.output.index] = self.floats[melted[y.index].index]
+            elif op.output.index in melted:
+                summand = melted[op.output.index]
+                steps.append(self._step(op, self.floats[summand.index], ADD))
+            else:
+                self._append(steps, op)
+            self._release(i, op)
+        return self.plan
+
+    def _append(self, steps: list[Step], op: Op) -> None:
+        as_float, as_int8 = self._needs(op.output)
+        if op.name == "rope":
+            assert self.uses[op.inputs[0].index] == [self.maker[op.output.index]], "rope works in place"
+            self.floats[op.output.index] = self.floats[op.inputs[0].index]
+            steps.append(self._step(op, self.floats[op.output.index], STORE))
+            return
+        if as_int8 and not as_float and self._can_quantise(op):
+            self.int8[op.output.index] = out = self._take(op.output.width, True)
+            steps.append(self._step(op, out, QUANTISE))
+            return
+        self.floats[op.output.index] = out = self._take(op.output.width, False)
+        steps.append(self._step(op, out, STORE))
+        if as_int8:
+            self._quantise(steps, op.output)
+
+    def _quantise(self, steps: list[Step], value: Value) -> None:
+        self.int8[value.index] = out = self._take(value.width, True)
+        steps.append(Step("quantise", Op("quantise", (value,), value), (self.floats[value.index],), out, QUANTISE))
+
+    @staticmethod
+    def _can_quantise(op: Op) -> bool:
+        if op.name == "attention":
+            return bool(op.output.width // op.attributes["num_heads"] % 32 == 0)
+        return op.name == "gated" or (op.name == "rms_norm" and op.attributes["groups"] == 1)
+
+    def _step(self, op: Op, out: Buffer, how: int) -> Step:
+        int8 = op.name == "linear" and self.reads_int8(op.weights[0])
+        inputs = tuple((self.int8 if int8 else self.floats)[v.index] for v in op.inputs)
+        return Step(op.name, op, inputs, out, how)

@@ -1,0 +1,409 @@
+"""Vector words for Numba: small LLVM vector types and one-line operations on them. Addresses are int64.
+
+A vector may be wider than the machine's registers: LLVM splits f32x32 into four AVX2 registers or eight NEON ones, and
+the order of arithmetic does not change. Only the compiler imports this file (Numba comes with it); a machine whose kernels
+are in the object cache never does. Words on matrix tiles are in `tiles.py`; kernels are written in both.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+from .slots import ARG
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+i32, i64, f32, void = types.int32, types.int64, types.float32, types.void
+X86 = platform.machine() in ("x86_64", "AMD64")
+
+LEVEL = "generic"
+"""Name of the instruction level that words are lowered to; compile.py sets it once, before any kernel is compiled."""
+
+inline = njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""A helper that becomes part of its caller."""
+
+function = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""A helper that stays a function of its own, inside the caller's object."""
+
+
+class Vec(types.Type):
+    """Numba type of one LLVM vector."""
+
+    def __init__(self, name: str, element: ir.Type, lanes: int) -> None:
+        self.llvm = ir.VectorType(element, lanes)
+        super().__init__(name=name)
+
+
+@register_model(Vec)
+class _VecModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, vec: Vec) -> None:
+        super().__init__(manager, vec, vec.llvm)
+
+
+i8x32, i16x16, i32x8, i32x32 = (
+    Vec("i8x32", I8, 32),
+    Vec("i16x16", I16, 16),
+    Vec("i32x8", I32, 8),
+    Vec("i32x32", I32, 32),
+)
+f32x8, f32x32 = Vec("f32x8", F32, 8), Vec("f32x32", F32, 32)
+_SCALARS = {i32: I32, i64: I64, f32: F32}
+
+
+# ---- writing LLVM ----
+def llvm_type(t: types.Type) -> ir.Type:
+    return t.llvm if isinstance(t, Vec) else _SCALARS[t]
+
+
+def constant(vector: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def splat(b: ir.IRBuilder, vector: ir.VectorType, x: ir.Value) -> ir.Value:
+    v = b.insert_element(ir.Constant(vector, ir.Undefined), x, I32(0))
+    return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count))
+
+
+def shuffle(b: ir.IRBuilder, v: ir.Value, order: Sequence[int]) -> ir.Value:
+    return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
+
+
+def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
+    f = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [a.type for a in args]), name)
+    return b.call(f, args)
+
+
+def pointer(b: ir.IRBuilder, address: ir.Value, target: ir.Type) -> ir.Value:
+    return b.inttoptr(address, target.as_pointer())
+
+
+def fma_of(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    return call(b, f"llvm.fma.v{x.type.count}f32", x.type, x, y, z)
+
+
+def half_to_float(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """f16 bits (a vector of i16) -> f32, exact. CPUs without the conversion multiply the magnitude by 2**112."""
+    floats, ints = ir.VectorType(F32, bits.type.count), ir.VectorType(I32, bits.type.count)
+    if LEVEL != "generic":
+        return b.fpext(b.bitcast(bits, ir.VectorType(F16, bits.type.count)), floats)
+    wide = b.zext(bits, ints)
+    magnitude = b.shl(b.and_(wide, constant(ints, 0x7FFF)), constant(ints, 13))
+    finite = b.bitcast(b.fmul(b.bitcast(magnitude, floats), constant(floats, 2.0**112)), ints)
+    special = b.or_(magnitude, constant(ints, 0x7F800000))
+    value = b.select(b.icmp_unsigned(">=", magnitude, constant(ints, 0x7C00 << 13)), special, finite)
+    return b.bitcast(b.or_(value, b.shl(b.and_(wide, constant(ints, 0x8000)), constant(ints, 16))), floats)
+
+
+def float_to_half(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
+    """f32 -> f16 bits (i16), to nearest even; overflow gives infinity, a NaN stays one."""
+    ints, shorts = ir.VectorType(I32, v.type.count), ir.VectorType(I16, v.type.count)
+    if LEVEL != "generic":
+        return b.bitcast(b.fptrunc(v, ir.VectorType(F16, v.type.count)), shorts)
+    bits = b.bitcast(v, ints)
+    sign = b.and_(b.lshr(bits, constant(ints, 16)), constant(ints, 0x8000))
+    magnitude = b.and_(bits, constant(ints, 0x7FFFFFFF))
+    # Normal halves: rebias and round the 13 dropped bits to even. A carry may run into infinity, which is right.
+    odd = b.and_(b.lshr(magnitude, constant(ints, 13)), constant(ints, 1))
+    rounded = b.add(b.add(magnitude, constant(ints, 0xFFF - (112 << 23))), odd)
+    normal = b.lshr(rounded, constant(ints, 13))
+    # Subnormal halves: adding 0.5 puts the wanted bits at the end of the mantissa, rounded by the adder.
+    small = b.sub(
+        b.bitcast(b.fadd(b.bitcast(magnitude, v.type), constant(v.type, 0.5)), ints), constant(ints, 0x3F000000)
+    )
+    half = b.select(b.icmp_unsigned("<", magnitude, constant(ints, 113 << 23)), small, normal)
+    half = b.select(b.icmp_unsigned(">=", magnitude, constant(ints, 0x47800000)), constant(ints, 0x7C00), half)
+    nan = b.or_(constant(ints, 0x7E00), b.and_(b.lshr(magnitude, constant(ints, 13)), constant(ints, 0x3FF)))
+    half = b.select(b.icmp_unsigned(">", magnitude, constant(ints, 0x7F800000)), nan, half)
+    return b.trunc(b.or_(half, sign), shorts)
+
+
+# ---- making words ----
+def _finish(context: Any, value: Any) -> Any:
+    return context.get_dummy_value() if value is None else value
+
+
+def word(result: types.Type, *params: types.Type) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate lower(builder, *args) -> value into a word of fixed types."""
+
+    def make(lower: Callable[..., Any]) -> Any:
+        signature = result(*params)
+
+        def typing(*_: Any) -> Any:
+            return signature, lambda context, b, s, args: _finish(context, lower(b, *args))
+
+        names = ", ".join(f"a{i}" for i in range(len(params)))
+        scope: dict[str, Any] = {"typing": typing}
+        # @intrinsic reads the number of parameters from the function's own signature, so it has to be written out.
+        exec(f"def typed(context, {names}): return typing(context, {names})", scope)
+        return intrinsic(scope["typed"])
+
+    return make
+
+
+def like(count: int) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate lower(builder, *vectors) into a word on `count` values of one type, whatever the type."""
+
+    def make(lower: Callable[..., Any]) -> Any:
+        def typing(t: types.Type) -> Any:
+            return t(*[t] * count), lambda context, b, s, args: lower(b, *args)
+
+        bodies: dict[int, Any] = {
+            1: lambda c, x: typing(x),
+            2: lambda c, x, y: typing(x),
+            3: lambda c, x, y, z: typing(x),
+        }
+        return intrinsic(bodies[count])
+
+    return make
+
+
+# ---- memory ----
+def _put(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    b.store(v, pointer(b, address, v.type), align=1)
+
+
+def _load(t: types.Type) -> Any:
+    return word(t, i64)(lambda b, address: b.load(pointer(b, address, llvm_type(t)), align=1))
+
+
+def _store(t: types.Type) -> Any:
+    return word(void, i64, t)(lambda b, address, v: _put(b, address, v))
+
+
+def _load_half(t: Vec) -> Any:
+    def lower(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+        bits = b.load(pointer(b, address, ir.VectorType(I16, t.llvm.count)), align=1)
+        return half_to_float(b, bits)
+
+    return word(t, i64)(lower)
+
+
+load_i32, load_i64, load_f32 = _load(i32), _load(i64), _load(f32)
+load_i8x32, load_f32x8, load_f32x32 = _load(i8x32), _load(f32x8), _load(f32x32)
+load_f16x8, load_f16x32 = _load_half(f32x8), _load_half(f32x32)
+store_i64, store_f32, store_f32x8, store_f32x32 = _store(i64), _store(f32), _store(f32x8), _store(f32x32)
+
+
+@word(i64, i64)
+def load_u32(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.zext(b.load(pointer(b, address, I32), align=1), I64)
+
+
+@word(i64, i64)
+def load_u8(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.zext(b.load(pointer(b, address, I8)), I64)
+
+
+@word(i64, i64)
+def load_u16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.zext(b.load(pointer(b, address, I16), align=1), I64)
+
+
+@word(void, i64, i64)
+def store_u32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    b.store(b.trunc(v, I32), pointer(b, address, I32), align=1)
+
+
+@word(void, i64, i64)
+def store_u16(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    b.store(b.trunc(v, I16), pointer(b, address, I16), align=1)
+
+
+@word(void, i64, i64)
+def store_u8(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    b.store(b.trunc(v, I8), pointer(b, address, I8))
+
+
+@word(void, i64, f32x32)
+def store_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    h = float_to_half(b, v)
+    b.store(h, pointer(b, address, h.type), align=1)
+
+
+@word(void, i64, f32)
+def store_f16(b: ir.IRBuilder, address: ir.Value, x: ir.Value) -> None:
+    h = float_to_half(b, splat(b, ir.VectorType(F32, 4), x))
+    b.store(b.extract_element(h, I32(0)), pointer(b, address, I16), align=2)
+
+
+@word(void, i64, f32x32)
+def scatter_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    """Store 32 halves 64 bytes apart: one token's column of a K tile."""
+    h = float_to_half(b, v)
+    for i in range(32):
+        b.store(b.extract_element(h, I32(i)), pointer(b, b.add(address, I64(64 * i)), I16), align=2)
+
+
+def prefetch_line(b: ir.IRBuilder, address: ir.Value) -> None:
+    call(b, "llvm.prefetch.p0", ir.VoidType(), pointer(b, address, I8), I32(0), I32(3), I32(1))
+
+
+prefetch = word(void, i64)(prefetch_line)
+
+
+# ---- making vectors ----
+splat8 = word(f32x8, f32)(lambda b, x: splat(b, f32x8.llvm, x))
+splat32 = word(f32x32, f32)(lambda b, x: splat(b, f32x32.llvm, x))
+
+
+@intrinsic
+def fill(typing_context: Any, x: Any, c: Any) -> Any:
+    """A vector like x whose lanes are all c (a float constant)."""
+
+    def lower(context: Any, b: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return splat(b, signature.args[0].llvm, b.fptrunc(args[1], F32))
+
+    return x(x, types.float64), lower
+
+
+# ---- arithmetic ----
+add = like(2)(lambda b, x, y: b.fadd(x, y))
+sub = like(2)(lambda b, x, y: b.fsub(x, y))
+mul = like(2)(lambda b, x, y: b.fmul(x, y))
+div = like(2)(lambda b, x, y: b.fdiv(x, y))
+fma = like(3)(fma_of)
+rint = like(1)(lambda b, x: call(b, f"llvm.rint.v{x.type.count}f32", x.type, x))
+absolute = like(1)(lambda b, x: call(b, f"llvm.fabs.v{x.type.count}f32", x.type, x))
+maximum = like(2)(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+minimum = like(2)(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+fma1 = word(f32, f32, f32, f32)(lambda b, x, y, z: call(b, "llvm.fma.f32", F32, x, y, z))
+swap_pairs = word(f32x8, f32x8)(lambda b, v: shuffle(b, v, [i ^ 1 for i in range(8)]))
+sqrt = word(f32, f32)(lambda b, x: call(b, "llvm.sqrt.f32", F32, x))
+
+
+def _tree(b: ir.IRBuilder, v: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
+    n = v.type.count
+    while n > 1:
+        n //= 2
+        v = combine(b, shuffle(b, v, range(n)), shuffle(b, v, range(n, 2 * n)))
+    return b.extract_element(v, I32(0))
+
+
+reduce_add = word(f32, f32x32)(lambda b, v: _tree(b, v, lambda b, x, y: b.fadd(x, y)))
+reduce_max = word(f32, f32x32)(lambda b, v: _tree(b, v, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y)))
+
+
+@word(f32x32, f32x32, i64, i64, f32x32)
+def keep(b: ir.IRBuilder, v: ir.Value, first: ir.Value, end: ir.Value, other: ir.Value) -> ir.Value:
+    """Lanes first..end-1 come from v, the others from `other`."""
+    lanes = ir.Constant(i32x32.llvm, list(range(32)))
+    bound = lambda n: splat(b, i32x32.llvm, b.trunc(n, I32))  # noqa: E731
+    inside = b.and_(b.icmp_signed(">=", lanes, bound(first)), b.icmp_signed("<", lanes, bound(end)))
+    return b.select(inside, v, other)
+
+
+@like(1)
+def power_of_two(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
+    ints = ir.VectorType(I32, n.type.count)
+    k = b.add(b.fptosi(n, ints), constant(ints, 127))
+    return b.bitcast(b.shl(k, constant(ints, 23)), n.type)
+
+
+@inline
+def exp(x):
+    """e**x by Cephes' degree 6 polynomial (at most 1 ulp); the argument is clamped to [-87, 88]."""
+    x = minimum(maximum(x, fill(x, -87.0)), fill(x, 88.0))
+    n = rint(mul(x, fill(x, 1.44269504088896341)))
+    r = fma(n, fill(x, 2.12194440e-4), fma(n, fill(x, -0.693359375), x))
+    p = fma(fill(x, 1.9875691500e-4), r, fill(x, 1.3981999507e-3))
+    p = fma(p, r, fill(x, 8.3334519073e-3))
+    p = fma(p, r, fill(x, 4.1665795894e-2))
+    p = fma(p, r, fill(x, 1.6666665459e-1))
+    p = fma(p, r, fill(x, 5.0000001201e-1))
+    return mul(add(fma(p, mul(r, r), r), fill(x, 1.0)), power_of_two(n))
+
+
+# ---- activations ----
+@word(void, i64, i64, f32, f32x32)
+def store_q8(b: ir.IRBuilder, address: ir.Value, tokens: ir.Value, d: ir.Value, v: ir.Value) -> None:
+    """Store one group of one token into an activation tile (layout in tiles.py): v rounded to int8, scale d, and sums.
+
+    address: the token's lane in the group, tile + 4 * lane.
+    """
+    at = lambda field: b.add(address, b.mul(tokens, I64(field)))  # noqa: E731
+    ints = b.fptosi(call(b, "llvm.rint.v32f32", v.type, v), i32x32.llvm)
+    words = b.bitcast(b.trunc(ints, i8x32.llvm), i32x8.llvm)
+    for i in range(8):
+        b.store(b.extract_element(words, I32(i)), pointer(b, at(4 * i), I32), align=4)
+    shorts = b.trunc(ints, ir.VectorType(I16, 32))
+    s = b.add(shuffle(b, shorts, range(0, 32, 2)), shuffle(b, shorts, range(1, 32, 2)))
+    s = b.add(shuffle(b, s, [0, 1, 2, 3, 8, 9, 10, 11]), shuffle(b, s, [4, 5, 6, 7, 12, 13, 14, 15]))
+    s = b.add(shuffle(b, s, [0, 1, 4, 5]), shuffle(b, s, [2, 3, 6, 7]))
+    starts = b.bitcast(b.neg(s), ir.VectorType(I32, 2))
+    total = call(b, "llvm.vector.reduce.add.v4i16", I16, s)
+    b.store(d, pointer(b, at(32), F32), align=4)
+    b.store(b.fmul(d, b.sitofp(total, F32)), pointer(b, at(36), F32), align=4)
+    b.store(b.extract_element(starts, I32(0)), pointer(b, at(40), I32), align=4)
+    b.store(b.extract_element(starts, I32(1)), pointer(b, at(44), I32), align=4)
+
+
+# ---- threads ----
+@word(i64, i64, i64)
+def atomic_add(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> ir.Value:
+    return b.atomic_rmw("add", pointer(b, address, I64), v, "seq_cst")
+
+
+@word(i64, i64)
+def atomic_load(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.load_atomic(pointer(b, address, I64), "seq_cst", 8)
+
+
+@word(void, i64, i64)
+def atomic_store(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
+    b.store_atomic(v, pointer(b, address, I64), "seq_cst", 8)
+
+
+@word(i64, i64, i64, i64)
+def compare_swap(b: ir.IRBuilder, address: ir.Value, old: ir.Value, new: ir.Value) -> ir.Value:
+    """-> 1 if the word at `address` was `old` and is now `new`."""
+    return b.zext(b.extract_value(b.cmpxchg(pointer(b, address, I64), old, new, "seq_cst"), 1), I64)
+
+
+@word(void)
+def pause(b: ir.IRBuilder) -> None:
+    if X86:
+        call(b, "llvm.x86.sse2.pause", ir.VoidType())
+    else:
+        call(b, "llvm.aarch64.hint", ir.VoidType(), I32(1))
+
+
+@word(void)
+def give_way(b: ir.IRBuilder) -> None:
+    """Let another thread have this core."""
+    call(b, "SwitchToThread" if sys.platform == "win32" else "sched_yield", I32)
+
+
+@word(i64)
+def ticks(b: ir.IRBuilder) -> ir.Value:
+    """A fast clock: x86 counts about 2 to 4, ARM about 0.02 to 1 per nanosecond."""
+    return call(b, "llvm.readcyclecounter" if X86 else "llvm.readsteadycounter", I64)
+
+
+def _call(count: int) -> Any:
+    def lower(b: ir.IRBuilder, address: ir.Value, *args: ir.Value) -> None:
+        b.call(pointer(b, address, ir.FunctionType(ir.VoidType(), [I64] * count)), args)
+
+    return word(void, i64, *[i64] * count)(lower)
+
+
+call_chunk, call_tile, call_pack = _call(4), _call(6), _call(5)
+"""Call a compiled kernel by address: four operands for a chunk, six for a matrix tile, five for packing."""
+
+operand = word(i64, i64, i64)(lambda b, base, i: b.load(pointer(b, b.add(base, b.mul(i, I64(8))), I64), align=8))
+"""Word i of an op record or of the context. A word, not a function: Numba would compile one anew for every literal i."""
+
+arg = word(i64, i64, i64)(lambda b, op, i: b.load(pointer(b, b.add(op, b.mul(b.add(i, I64(ARG)), I64(8))), I64), align=8))
+"""Argument i of an op record."""
+
+arg_f32 = word(f32, i64, i64)(
+    lambda b, op, i: b.load(pointer(b, b.add(op, b.mul(b.add(i, I64(ARG)), I64(8))), F32), align=8)
+)
+"""Argument i of an op record, a float32 in the word's low half."""

@@ -1,0 +1,34 @@
+"""Word positions in the shared memory that kernels and Python both read: the context, op records, attention tasks.
+
+Plain module constants: Numba freezes a module's attributes. All words are int64; `operand(base, i)` reads word i.
+"""
+
+# ---- the context: one per tape, written by Python before a step, except the first two ----
+STATE, DONE = 0, 8  # written by every thread: a cache line each
+THREADS, SPINS, PATIENCE, PATIENCE_TICKS, QUIT = 16, 17, 18, 19, 20
+STAGES, NUM_STAGES, TIMES = 21, 22, 23
+TOKENS, LOGIT_TOKENS, LOGIT_ROWS = 24, 25, 26  # rows of the batch; rows whose logits are wanted; their address i64[N]
+POSITIONS, SEQUENCES, SCRATCH, SCRATCH_BYTES = 27, 28, 29, 30
+PARKED = 40  # + 8 * thread: AWAKE, ASLEEP, CALLED (asleep, and Python must wake it) or AWAY
+CONTEXT_WORDS = PARKED + 8 * 64
+AWAKE, ASLEEP, CALLED, AWAY = 0, 1, 2, 3
+
+# ---- the state word: stage index << 32, plus BIAS, plus chunks left to claim ----
+IDLE, BIAS = 1 << 30, 1 << 20  # the stage index between steps; what keeps late claims from borrowing
+
+# ---- a stage: ops without dependencies among them, whose chunks are counted together ----
+STAGE_WORDS, FIRST_OP, STAGE_CHUNKS = 2, 0, 1
+
+# ---- an op record: a kernel's address, its number of chunks, then what the kernel's docstring lists ----
+OP_WORDS, KERNEL, CHUNKS, ARG = 24, 0, 1, 2
+
+# ---- an attention task: queries of adjacent tokens of one sequence, over some splits of its cache ----
+TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE = 8, 0, 1, 2, 3, 4, 5
+SPLIT = 256  # tokens of a split, at absolute positions: results do not depend on how splits are shared out
+
+# ---- how an elementwise op sends its rows out, and which activation it applies ----
+STORE, ADD, QUANTISE = 0, 1, 2
+SILU, GELU = 0, 1
+
+# ---- bytes of one query row's softmax state behind its sums ----
+SOFTMAX_STATE_BYTES = 64

@@ -1,0 +1,121 @@
+"""N threads that walk tapes together. They stay in machine code; idle ones sleep in Python until a step begins.
+
+The machine half is `walk.py`. Knows no op: a tape is stages of records with addresses in them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import slots
+from .memory import address, aligned
+from .objects import CHUNK_FUNCTION
+
+KERNELS = ("begin", "walk", "work", "nothing")
+_SPINS = 200  # pauses before yielding: 2000 are 57 us, which both threads pay when they share a core
+_PATIENCE = 20_000  # rounds of waiting between steps before a thread sleeps: some milliseconds
+_AWAY_S = 0.1  # how long a thread stays away that lost its core in the middle of a chunk
+_LOST_CORE_S = 0.0009  # a decode chunk that takes longer was interrupted
+_LOST_CORE_LONG_S = 0.05  # the same for prefill, whose chunks are long
+
+
+def _cgroup_cpus() -> float:
+    """CPUs that a container's quota allows, infinity without one."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return float("inf") if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return float("inf")
+
+
+def default_threads() -> int:
+    """Physical cores that this process may use: hyper-threads share the vector units and gain nothing."""
+    import psutil
+
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    return max(1, int(min(cores, _cgroup_cpus(), 64)))
+
+
+def _live(thread: int, ctx: NDArray[np.int64], alarm: threading.Semaphore, work: Callable[..., None]) -> None:
+    mine = slots.PARKED + 8 * thread
+    while not ctx[slots.QUIT]:
+        work(0, address(ctx), thread, 0)
+        if ctx[mine] == slots.AWAY:
+            time.sleep(_AWAY_S)
+        elif not ctx[slots.QUIT]:
+            alarm.acquire()
+
+
+def _stop(ctx: NDArray[np.int64], alarms: Sequence[threading.Semaphore], workers: Sequence[threading.Thread]) -> None:
+    ctx[slots.QUIT] = 1
+    for alarm in alarms:
+        alarm.release()
+    for worker in workers:
+        worker.join()
+
+
+def _ticks_per_second() -> float:
+    """x86's time stamp counter runs at about the nominal clock; ARM says its rate, which 1e9 bounds from above."""
+    try:
+        import psutil
+
+        mhz = psutil.cpu_freq().max or psutil.cpu_freq().current
+        return float(mhz) * 1e6 if mhz > 100 else 2e9
+    except (AttributeError, OSError, NotImplementedError, RuntimeError):
+        return 2e9
+
+
+class Threads:
+    """A team of `count` threads, the caller's own included. Closed by close(), garbage collection or process exit."""
+
+    def __init__(self, count: int, kernels: dict[str, int], scratch_bytes: int) -> None:
+        self.count = count
+        self.ctx: NDArray[np.int64] = aligned(8 * slots.CONTEXT_WORDS).view(np.int64)
+        self._scratch = aligned(count * scratch_bytes)
+        self.ctx[slots.THREADS], self.ctx[slots.SPINS], self.ctx[slots.PATIENCE] = count, _SPINS, _PATIENCE
+        self._ticks_per_s = _ticks_per_second()
+        self.ctx[slots.STATE] = (slots.IDLE << 32) + slots.BIAS
+        self.ctx[slots.SCRATCH], self.ctx[slots.SCRATCH_BYTES] = address(self._scratch), scratch_bytes
+        self._begin, self._walk, work = (CHUNK_FUNCTION(kernels[n]) for n in ("begin", "walk", "work"))
+        self._alarms = [threading.Semaphore(0) for _ in range(count)]
+        self._workers = [
+            threading.Thread(target=_live, args=(t, self.ctx, self._alarms[t], work), name=f"edgellm-{t}", daemon=True)
+            for t in range(1, count)
+        ]
+        for worker in self._workers:
+            worker.start()
+        self.close = weakref.finalize(self, _stop, self.ctx, self._alarms, self._workers)
+
+    def run(self, stages: NDArray[np.int64], long_chunks: bool = False) -> None:
+        """Walk stages i64[n, STAGE_WORDS] once. One caller at a time. long_chunks: milliseconds in one are normal."""
+        ctx = self.ctx
+        ctx[slots.PATIENCE_TICKS] = int((_LOST_CORE_LONG_S if long_chunks else _LOST_CORE_S) * self._ticks_per_s)
+        ctx[slots.STAGES], ctx[slots.NUM_STAGES] = address(stages), len(stages)
+        here = address(ctx)
+        self._begin(0, here, 0, 0)
+        for t in range(1, self.count):
+            if ctx[slots.PARKED + 8 * t] == slots.CALLED:
+                self._alarms[t].release()
+        self._walk(0, here, 0, 0)
+
+
+def run_chunk(kernel: int, record: NDArray[np.int64], ctx: NDArray[np.int64] | None = None, chunk: int = 0) -> None:
+    """Call one chunk of a kernel from this thread: for tests and tools."""
+    CHUNK_FUNCTION(kernel)(address(record), address(ctx) if ctx is not None else 0, 0, chunk)
+
+
+def tile_function(operands: int) -> Any:
+    """C type of a kernel with that many int64 operands."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * operands)

@@ -1,0 +1,316 @@
+"""Words on matrix tiles: eight weight rows (one row is one 32-bit lane) times T tokens.
+
+Every word emits straight-line LLVM for the whole tile, so a format's kernel is ten lines for any T, the order of float
+operations is the same for every T and level, and Numba types ten calls instead of hundreds. A format file receives these
+words as a module (`tile_words`) and never sees T, the level or an instruction.
+
+An activation tile (`quantise` in elementwise.py writes it) holds T tokens interleaved, per group of 32 columns:
+8 steps of T x 4 int8, T scales f32, T scaled sums f32 (scale times the sum of the 32), and T pairs of int16 twice: minus
+the sums that the two int16 halves of a lane would collect over steps 0-3 and 4-7. 48 T bytes.
+
+Operands: B 32 weight bytes (lane r holds four columns of row r), A integer sums being collected, I their int32 totals,
+S one small integer scale per row, F float sums (T of them), D one float per row. p and x are addresses.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import models, register_model
+
+from . import simd
+from .simd import F32, I8, I16, I32, I64, constant, f32x8, fma_of, i8x32, i64, pointer, shuffle, splat, void, word
+
+BYTES, SHORTS, INTS, FLOATS = i8x32.llvm, ir.VectorType(I16, 16), ir.VectorType(I32, 8), f32x8.llvm
+AHEAD = 1024
+"""Bytes that decode prefetches ahead: less loses, 1024 to 2048 are equal, 4096 is worse (Zen 3)."""
+
+
+class Tile(types.Type):
+    """Numba type of `count` vectors, one per token."""
+
+    def __init__(self, name: str, vector: ir.VectorType, count: int) -> None:
+        self.llvm = ir.ArrayType(vector, count)
+        super().__init__(name=f"tile_{name}{count}")
+
+
+@register_model(Tile)
+class _TileModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, tile: Tile) -> None:
+        super().__init__(manager, tile, tile.llvm)
+
+
+class Scale(types.Type):
+    """Numba type of one small integer per row, in the form the level multiplies with."""
+
+    def __init__(self, vector: ir.VectorType) -> None:
+        self.llvm = vector
+        super().__init__(name="row_scale")
+
+
+@register_model(Scale)
+class _ScaleModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, scale: Scale) -> None:
+        super().__init__(manager, scale, scale.llvm)
+
+
+def _tuple(b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
+    result = ir.Constant(ir.ArrayType(values[0].type, len(values)), ir.Undefined)
+    for i, v in enumerate(values):
+        result = b.insert_value(result, v, i)
+    return result
+
+
+def _bytes_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
+    """Four activation bytes, repeated in every lane."""
+    return b.bitcast(splat(b, INTS, b.load(pointer(b, b.add(x, I64(offset)), I32), align=4)), BYTES)
+
+
+def _float_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
+    return splat(b, FLOATS, b.load(pointer(b, b.add(x, I64(offset)), F32), align=4))
+
+
+def _nibbles(b: ir.IRBuilder, v: ir.Value, shift: int, mask: int) -> ir.Value:
+    """(byte >> shift) & mask; shifting 16-bit pairs is safe where the mask drops what crosses a byte."""
+    w = b.lshr(b.bitcast(v, SHORTS), constant(SHORTS, shift)) if shift else v
+    return b.and_(b.bitcast(w, BYTES), constant(BYTES, mask))
+
+
+# ---- integer multiply-adds: one class per way of collecting sums ----
+class Avx2:
+    """int16 sums by vpmaddubsw. They may wrap on the way: starts and ranges are such that the final sum fits."""
+
+    sums, scale = SHORTS, SHORTS
+
+    @staticmethod
+    def start(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
+        return b.bitcast(splat(b, INTS, b.load(pointer(b, b.add(x, I64(offset)), I32), align=4)), SHORTS)
+
+    @staticmethod
+    def shift(b: ir.IRBuilder, v: ir.Value, bits: ir.Value) -> ir.Value:
+        return b.shl(v, splat(b, SHORTS, b.trunc(bits, I16)))
+
+    @staticmethod
+    def product(b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
+        return simd.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, w, q)
+
+    @classmethod
+    def mac(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
+        if len(sums) < 4:
+            return [b.add(a, cls.product(b, w, _bytes_at(b, x, 4 * t))) for t, a in enumerate(sums)]
+        return [cls._pinned(b, a, w, x, 4 * t) for t, a in enumerate(sums)]
+
+    @staticmethod
+    def _pinned(b: ir.IRBuilder, a: ir.Value, w: ir.Value, x: ir.Value, offset: int) -> ir.Value:
+        """One multiply-add as assembly. LLVM would turn the sums into trees and hoist the broadcasts, and spill: 20 % slower."""
+        text = f"vpbroadcastd {offset}($3), $1\nvpmaddubsw $1, $2, $1\nvpaddw $1, $0, $0"
+        signature = ir.FunctionType(ir.LiteralStructType([SHORTS, SHORTS]), [SHORTS, I64, SHORTS])
+        pair = b.asm(signature, text, "=&x,=&x,x,r,0", [b.bitcast(w, SHORTS), x, a], True)
+        return b.extract_value(pair, 0)
+
+    @staticmethod
+    def total(b: ir.IRBuilder, a: ir.Value) -> ir.Value:
+        return simd.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, constant(SHORTS, 1))
+
+    @staticmethod
+    def scaled(b: ir.IRBuilder, a: ir.Value, s: ir.Value) -> ir.Value:
+        return simd.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, s)
+
+    @staticmethod
+    def scale_of(b: ir.IRBuilder, shorts: ir.Value, which: int) -> ir.Value:
+        return shuffle(b, shorts, [2 * (i // 2) + which for i in range(16)])
+
+    @staticmethod
+    def signed(b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
+        """s8 x s8 as |w| * sign(q, w): exact, since |q| <= 127 and 2 * 128 * 127 fits int16."""
+        sign = lambda v, s: simd.call(b, "llvm.x86.avx2.psign.b", BYTES, v, s)  # noqa: E731
+        pairs = simd.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, sign(w, w), sign(q, w))
+        return simd.call(b, "llvm.x86.avx2.pmadd.wd", INTS, pairs, constant(SHORTS, 1))
+
+
+class Generic:
+    """int32 sums in plain LLVM, for every CPU."""
+
+    sums, scale = INTS, INTS
+
+    @staticmethod
+    def start(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
+        halves = [b.sext(b.load(pointer(b, b.add(x, I64(offset + 2 * i)), I16), align=2), I32) for i in (0, 1)]
+        return splat(b, INTS, b.add(*halves))
+
+    @staticmethod
+    def shift(b: ir.IRBuilder, v: ir.Value, bits: ir.Value) -> ir.Value:
+        return b.shl(v, splat(b, INTS, b.trunc(bits, I32)))
+
+    @classmethod
+    def product(cls, b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
+        return cls._dot4(b, w, q, b.zext)
+
+    @staticmethod
+    def _dot4(b: ir.IRBuilder, w: ir.Value, q: ir.Value, widen: Any) -> ir.Value:
+        result = None
+        for j in range(4):
+            phase = [4 * r + j for r in range(8)]
+            one = b.mul(widen(shuffle(b, w, phase), INTS), b.sext(shuffle(b, q, phase), INTS))
+            result = one if result is None else b.add(result, one)
+        return result
+
+    @classmethod
+    def mac(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
+        return [b.add(a, cls.product(b, w, _bytes_at(b, x, 4 * t))) for t, a in enumerate(sums)]
+
+    @staticmethod
+    def total(b: ir.IRBuilder, a: ir.Value) -> ir.Value:
+        return a
+
+    @staticmethod
+    def scaled(b: ir.IRBuilder, a: ir.Value, s: ir.Value) -> ir.Value:
+        return b.mul(a, s)
+
+    @staticmethod
+    def scale_of(b: ir.IRBuilder, shorts: ir.Value, which: int) -> ir.Value:
+        return b.sext(shuffle(b, shorts, [2 * r + which for r in range(8)]), INTS)
+
+    @classmethod
+    def signed(cls, b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
+        return cls._dot4(b, w, q, b.sext)
+
+
+WAYS = {"avx2": Avx2, "generic": Generic}
+
+
+def tile_words(tokens: int, group_bytes: int) -> ModuleType:
+    """The words for tiles of `tokens` tokens over weights whose packed group is `group_bytes` for eight rows."""
+    words = ModuleType(f"words_{tokens}")
+    words.STEP, words.GROUP, words.TOKENS = 4 * tokens, 48 * tokens, tokens  # type: ignore[attr-defined]
+    _add_memory(words, tokens, group_bytes)
+    _add_bytes(words)
+    _add_integers(words, tokens)
+    _add_floats(words, tokens)
+    return words
+
+
+def _add_memory(w: Any, T: int, group_bytes: int) -> None:
+    F = Tile("f", FLOATS, T)
+    w.load, w.half, w.single = simd.load_i8x32, simd.load_f16x8, simd.load_f32x8
+
+    @word(void, i64)
+    def fetch(b: ir.IRBuilder, p: ir.Value) -> None:
+        """Prefetch what a later group needs; tiles of four tokens find their weights in L1."""
+        for line in range(-(-group_bytes // 64) if T < 4 else 0):
+            simd.prefetch_line(b, b.add(p, I64(AHEAD + 64 * line)))
+
+    def put(adds: bool) -> Any:
+        def lower(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value) -> None:
+            for t in range(T):
+                to = pointer(b, b.add(y, b.mul(stride, I64(t))), FLOATS)
+                v = b.extract_value(acc, t)
+                b.store(b.fadd(b.load(to, align=4), v) if adds else v, to, align=4)
+
+        return word(void, i64, i64, F)(lower)
+
+    w.fetch, w.store, w.store_add = fetch, put(False), put(True)
+
+
+def _add_bytes(w: Any) -> None:
+    B = i8x32
+    w.low = word(B, B)(lambda b, v: _nibbles(b, v, 0, 15))
+    w.high = word(B, B)(lambda b, v: _nibbles(b, v, 4, 15))
+    w.low6 = word(B, B)(lambda b, v: _nibbles(b, v, 0, 63))
+
+    @word(B, B, B, B)
+    def fourth6(b: ir.IRBuilder, u: ir.Value, v: ir.Value, t: ir.Value) -> ir.Value:
+        """The top two bits of three bytes make the fourth six-bit value."""
+        return b.or_(b.or_(_nibbles(b, u, 6, 3), _nibbles(b, v, 4, 12)), _nibbles(b, t, 2, 48))
+
+    @word(B, B, B, i64)
+    def fifth(b: ir.IRBuilder, v: ir.Value, bits: ir.Value, step: ir.Value) -> ir.Value:
+        """v with bit `step` of each byte of `bits` as its fifth bit."""
+        moved = b.lshr(b.bitcast(bits, SHORTS), splat(b, SHORTS, b.trunc(step, I16)))
+        one = b.and_(b.bitcast(moved, BYTES), constant(BYTES, 1))
+        return b.or_(v, b.bitcast(b.shl(b.bitcast(one, SHORTS), constant(SHORTS, 4)), BYTES))
+
+    w.fourth6, w.fifth = fourth6, fifth
+
+
+def _add_integers(w: Any, T: int) -> None:
+    way: Any = WAYS[simd.LEVEL]
+    A, I, S, B = Tile("a", way.sums, T), Tile("i", INTS, T), Scale(way.scale), i8x32
+    each = lambda one: lambda b, v, *rest: _tuple(b, [one(b, b.extract_value(v, t), *rest) for t in range(T)])  # noqa: E731
+
+    def start(fields: tuple[int, ...]) -> Any:
+        def lower(b: ir.IRBuilder, x: ir.Value, bits: ir.Value) -> ir.Value:
+            sums = []
+            for t in range(T):
+                v = way.start(b, x, fields[0] * T + 4 * t)
+                for f in fields[1:]:
+                    v = b.add(v, way.start(b, x, f * T + 4 * t))
+                sums.append(way.shift(b, v, bits))
+            return _tuple(b, sums)
+
+        return word(A, i64, i64)(lower)
+
+    # Minus 2**bits times the activations' sum: makes unsigned weights q mean q - 2**bits.
+    w.start, w.start_low, w.start_high = start((40, 44)), start((40,)), start((44,))
+    w.first = word(A, B, i64)(lambda b, v, x: _tuple(b, [way.product(b, v, _bytes_at(b, x, 4 * t)) for t in range(T)]))
+    unpack = lambda b, v: [b.extract_value(v, t) for t in range(T)]  # noqa: E731
+    w.mac = word(A, A, B, i64)(lambda b, a, v, x: _tuple(b, way.mac(b, unpack(b, a), v, x)))
+    w.total = word(I, A)(each(way.total))
+    w.scaled = word(I, A, S)(each(way.scaled))
+    w.add = word(I, I, I)(lambda b, u, v: _tuple(b, [b.add(*p) for p in zip(unpack(b, u), unpack(b, v), strict=True)]))
+    w.first_signed = word(I, B, i64)(
+        lambda b, v, x: _tuple(b, [way.signed(b, v, _bytes_at(b, x, 4 * t)) for t in range(T)])
+    )
+    w.mac_signed = word(I, I, B, i64)(
+        lambda b, a, v, x: _tuple(
+            b, [b.add(s, way.signed(b, v, _bytes_at(b, x, 4 * t))) for t, s in enumerate(unpack(b, a))]
+        )
+    )
+
+    def byte_pairs(widen: str, which: int) -> Any:
+        def lower(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+            raw = b.load(pointer(b, p, ir.VectorType(I8, 16)), align=1)
+            return way.scale_of(b, getattr(b, widen)(raw, SHORTS), which)
+
+        return word(S, i64)(lower)
+
+    # 16 bytes are (first, second) of eight rows.
+    w.first_u8, w.first_s8, w.second_s8 = byte_pairs("zext", 0), byte_pairs("sext", 0), byte_pairs("sext", 1)
+
+    @word(f32x8, i64)
+    def second_u8(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+        raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
+        return b.uitofp(b.zext(b.lshr(raw, constant(raw.type, 8)), INTS), FLOATS)
+
+    w.second_u8 = second_u8
+
+
+def _add_floats(w: Any, T: int) -> None:
+    F, I, D = Tile("f", FLOATS, T), Tile("i", INTS, T), f32x8
+    at = lambda b, v, t: b.extract_value(v, t)  # noqa: E731
+    to_float = lambda b, v, t: b.sitofp(b.extract_value(v, t), FLOATS)  # noqa: E731
+    all_of = lambda one: lambda b, *v: _tuple(b, [one(b, t, *v) for t in range(T)])  # noqa: E731
+    scale, total = 32 * T, 36 * T
+    w.zero = word(F)(lambda b: _tuple(b, [constant(FLOATS, 0.0)] * T))
+    w.fma_dx = word(F, F, I, D, i64)(
+        all_of(
+            lambda b, t, acc, i, d, x: fma_of(
+                b, to_float(b, i, t), b.fmul(d, _float_at(b, x, scale + 4 * t)), at(b, acc, t)
+            )
+        )
+    )
+    w.fma_x = word(F, F, I, i64)(
+        all_of(lambda b, t, acc, i, x: fma_of(b, to_float(b, i, t), _float_at(b, x, scale + 4 * t), at(b, acc, t)))
+    )
+    w.fma_m = word(F, F, D, i64)(
+        all_of(lambda b, t, acc, m, x: fma_of(b, m, _float_at(b, x, total + 4 * t), at(b, acc, t)))
+    )
+    w.fma_d = word(F, F, D, F)(all_of(lambda b, t, acc, d, s: fma_of(b, d, at(b, s, t), at(b, acc, t))))
+
+    def outer(b: ir.IRBuilder, t: int, acc: ir.Value, d: ir.Value, x: ir.Value, stride: ir.Value) -> ir.Value:
+        return fma_of(b, d, _float_at(b, b.add(x, b.mul(stride, I64(t))), 0), at(b, acc, t))
+
+    w.fma_f32 = word(F, F, D, i64, i64)(all_of(outer))

@@ -1,0 +1,42 @@
+"""F32: plain single precision; a "group" is one value of four bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    return np.ascontiguousarray(groups).view("<f4").astype(np.float32, copy=False)
+
+
+def tile(w: Any) -> Kernel:
+    """Packed: per column eight float32, one per row. Columns are added in order; activations stay float32."""
+
+    def kernel(p, x, columns, y, stride, adds):
+        acc, x_stride = w.zero(), (columns + 31) // 32 * 128
+        for _ in range(columns):
+            acc = w.fma_f32(acc, w.single(p), x, x_stride)
+            p, x = p + 32, x + 4
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, columns):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst + 4 * r
+            for i in range(columns):
+                w.store_u32(o + 32 * i, w.load_u32(p + 4 * i))
+
+    return kernel
+
+
+FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, 32, "f32", tile, pack))

@@ -1,0 +1,64 @@
+"""Q4_1: 32 values in 20 bytes, value = d * q + m with q in 0..15.
+
+d f16, m f16, qs u8[16]: the low nibbles are values 0..15, the high ones 16..31. Source: ggml-common.h, block_q4_1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    d, m, qs = split(groups, 2, 2, 16)
+    q = bits(qs, 4).reshape(-1, 32).astype(np.float32)
+    return f16(d) * q + f16(m)
+
+
+def tile(w: Any) -> Kernel:
+    """Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), d f16[8], m f16[8].
+
+    Per group: acc = fma(m, scaled sum, acc), then acc = fma(integer sum, d * scale, acc).
+    """
+
+    def kernel(p, x, groups, y, stride, adds):
+        acc = w.zero()
+        for _ in range(groups):
+            w.fetch(p)
+            v = w.load(p)
+            a = w.mac(w.first(w.low(v), x), w.high(v), x + 4 * w.STEP)
+            v = w.load(p + 32)
+            a = w.mac(w.mac(a, w.low(v), x + w.STEP), w.high(v), x + 5 * w.STEP)
+            v = w.load(p + 64)
+            a = w.mac(w.mac(a, w.low(v), x + 2 * w.STEP), w.high(v), x + 6 * w.STEP)
+            v = w.load(p + 96)
+            a = w.mac(w.mac(a, w.low(v), x + 3 * w.STEP), w.high(v), x + 7 * w.STEP)
+            acc = w.fma_m(acc, w.half(p + 144), x)
+            acc = w.fma_dx(acc, w.total(a), w.half(p + 128), x)
+            p, x = p + 160, x + w.GROUP
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, groups):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst
+            for _ in range(groups):
+                for t in range(4):
+                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 4 + 4 * t))
+                w.store_u16(o + 128 + 2 * r, w.load_u16(p))
+                w.store_u16(o + 144 + 2 * r, w.load_u16(p + 2))
+                p, o = p + 20, o + 160
+
+    return kernel
+
+
+FORMAT = Format("Q4_1", 3, 32, 20, _dequantize, Packed(32, 160, "q8", tile, pack))

@@ -1,0 +1,95 @@
+"""Q4_K: 256 values in 144 bytes, eight runs of 32; value = d * scale * q - dmin * min with q in 0..15.
+
+d f16, dmin f16, scales u8[12], qs u8[128]. Each 32 bytes of qs are two runs: low nibbles, then high nibbles.
+scales holds eight 6-bit scales and eight 6-bit mins: bytes 0..3 are scales 0..3 and bytes 4..7 mins 0..3 in their low
+six bits; bytes 8..11 are the low nibbles of scales 4..7 (low half) and mins 4..7 (high half), whose upper two bits are
+the top bits of bytes 0..3 and 4..7. Source: ggml-common.h, block_q4_K; ggml-quants.c, get_scale_min_k4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+
+
+def scales_and_mins(scales: Bytes) -> tuple[Bytes, Bytes]:
+    """Unpack u8[n, 12] into the 6-bit scales u8[n, 8] and mins u8[n, 8]."""
+    s, m, both = split(scales, 4, 4, 4)
+    top_s, top_m = s >> 2 & 0x30, m >> 2 & 0x30
+    return np.hstack([s & 0x3F, both & 0x0F | top_s]), np.hstack([m & 0x3F, both >> 4 | top_m])
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    d, dmin, scales, qs = split(groups, 2, 2, 12, 128)
+    scale, minimum = scales_and_mins(scales)
+    q = bits(qs.reshape(-1, 32), 4).reshape(-1, 8, 32).astype(np.float32)
+    step = f16(d) * scale.astype(np.float32)
+    offset = f16(dmin) * minimum.astype(np.float32)
+    return (step[:, :, None] * q - offset[:, :, None]).reshape(-1, 256)
+
+
+def tile(w: Any) -> Kernel:
+    """Packed, per 256: eight groups of 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7) and eight (scale, min) byte
+    pairs, so that everything a group needs lies in it; then d f16[8], -dmin f16[8].
+
+    Per group: s = fma(scale * integer sum, activation scale, s), u = fma(min, scaled sum, u). Per 256: acc = fma(d, s, acc),
+    then acc = fma(-dmin, u, acc).
+    """
+
+    def kernel(p, x, supers, y, stride, adds):
+        acc = w.zero()
+        for _ in range(supers):
+            s, u = w.zero(), w.zero()
+            for _ in range(8):
+                w.fetch(p)
+                v = w.load(p)
+                a = w.mac(w.first(w.low(v), x), w.high(v), x + 4 * w.STEP)
+                v = w.load(p + 32)
+                a = w.mac(w.mac(a, w.low(v), x + w.STEP), w.high(v), x + 5 * w.STEP)
+                v = w.load(p + 64)
+                a = w.mac(w.mac(a, w.low(v), x + 2 * w.STEP), w.high(v), x + 6 * w.STEP)
+                v = w.load(p + 96)
+                a = w.mac(w.mac(a, w.low(v), x + 3 * w.STEP), w.high(v), x + 7 * w.STEP)
+                s = w.fma_x(s, w.scaled(a, w.first_u8(p + 128)), x)
+                u = w.fma_m(u, w.second_u8(p + 128), x)
+                p, x = p + 144, x + w.GROUP
+            acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
+            p += 32
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, supers):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst
+            for _ in range(supers):
+                for g in range(8):
+                    for t in range(4):
+                        low = w.load_u32(p + 16 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
+                        high = w.load_u32(p + 32 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
+                        w.store_u32(o + 32 * t + 4 * r, low | high << 4)
+                    if g < 4:
+                        scale, minimum = w.load_u8(p + 4 + g) & 63, w.load_u8(p + 8 + g) & 63
+                    else:
+                        both = w.load_u8(p + 8 + g)
+                        scale = both & 15 | w.load_u8(p + g) >> 6 << 4
+                        minimum = both >> 4 | w.load_u8(p + 4 + g) >> 6 << 4
+                    w.store_u8(o + 128 + 2 * r, scale)
+                    w.store_u8(o + 129 + 2 * r, minimum)
+                    o += 144
+                w.store_u16(o + 2 * r, w.load_u16(p))
+                w.store_u16(o + 16 + 2 * r, w.load_u16(p + 2) ^ 0x8000)
+                p, o = p + 144, o + 32
+
+    return kernel
+
+
+FORMAT = Format("Q4_K", 12, 256, 144, _dequantize, Packed(256, 1184, "q8", tile, pack, fetch_bytes=148))

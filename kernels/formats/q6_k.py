@@ -1,0 +1,85 @@
+"""Q6_K: 256 values in 210 bytes, sixteen runs of 16; value = d * scale * (q - 32) with q in 0..63.
+
+ql u8[128], qh u8[64], scales i8[16], d f16. Each half of 128 values takes 64 bytes of ql and 32 of qh: the low nibbles
+of ql are values 0..63, the high ones 64..127; the four bit pairs of qh are the upper bits of values 0..31, 32..63,
+64..95 and 96..127. Source: ggml-common.h, block_q6_K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    ql, qh, scales, d = split(groups, 128, 64, 16, 2)
+    low = bits(ql.reshape(-1, 64), 4).reshape(-1, 16, 16)
+    high = bits(qh.reshape(-1, 32), 2).reshape(-1, 16, 16)
+    q = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
+    step = f16(d) * scales.view(np.int8).astype(np.float32)
+    values: Floats = step[:, :, None] * q.astype(np.float32)
+    return values.reshape(-1, 256)
+
+
+def tile(w: Any) -> Kernel:
+    """Packed, per 256: eight groups of 6 x 32 bytes (three bytes carry four values: steps 0-3, then 4-7) and eight pairs of
+    int8 scales; then d f16[8].
+
+    Integer sums start from minus 32 times the activations. Per group: s = fma(sum of scale * integer sum over both halves,
+    activation scale, s). Per 256: acc = fma(d, s, acc).
+    """
+
+    def kernel(p, x, supers, y, stride, adds):
+        acc = w.zero()
+        for _ in range(supers):
+            s = w.zero()
+            for _ in range(8):
+                w.fetch(p)
+                u, v, t = w.load(p), w.load(p + 32), w.load(p + 64)
+                a = w.mac(w.mac(w.start_low(x, 5), w.low6(u), x), w.low6(v), x + w.STEP)
+                a = w.mac(w.mac(a, w.low6(t), x + 2 * w.STEP), w.fourth6(u, v, t), x + 3 * w.STEP)
+                i = w.scaled(a, w.first_s8(p + 192))
+                u, v, t = w.load(p + 96), w.load(p + 128), w.load(p + 160)
+                a = w.mac(w.mac(w.start_high(x, 5), w.low6(u), x + 4 * w.STEP), w.low6(v), x + 5 * w.STEP)
+                a = w.mac(w.mac(a, w.low6(t), x + 6 * w.STEP), w.fourth6(u, v, t), x + 7 * w.STEP)
+                s = w.fma_x(s, w.add(i, w.scaled(a, w.second_s8(p + 192))), x)
+                p, x = p + 208, x + w.GROUP
+            acc = w.fma_d(acc, w.half(p), s)
+            p += 16
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, supers):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst
+            for _ in range(supers):
+                for g in range(8):
+                    ql = p + 64 * (g // 4) + 32 * (g % 2)
+                    qh = p + 128 + 32 * (g // 4)
+                    for half in range(2):
+                        t = ql + 16 * half + 12
+                        b = qh + 16 * half + 12
+                        low, high = 4 * (g % 4 // 2), 2 * (g % 4)
+                        f = w.load_u32(t) >> low & 0x0F0F0F0F | (w.load_u32(b) >> high & 0x03030303) << 4
+                        for i in range(3):
+                            t, b = ql + 16 * half + 4 * i, qh + 16 * half + 4 * i
+                            v = w.load_u32(t) >> low & 0x0F0F0F0F | (w.load_u32(b) >> high & 0x03030303) << 4
+                            w.store_u32(o + 96 * half + 32 * i + 4 * r, v | (f >> (2 * i) & 0x03030303) << 6)
+                        w.store_u8(o + 192 + 2 * r + half, w.load_u8(p + 192 + 2 * g + half))
+                    o += 208
+                w.store_u16(o + 2 * r, w.load_u16(p + 208))
+                p, o = p + 210, o + 16
+
+    return kernel
+
+
+FORMAT = Format("Q6_K", 14, 256, 210, _dequantize, Packed(256, 1680, "q8", tile, pack, fetch_bytes=210))

@@ -1,0 +1,54 @@
+"""Q8_0: 32 values in 34 bytes, value = d * q.
+
+d f16, qs i8[32]. Source: ggml-common.h, block_q8_0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed, f16, split
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    d, qs = split(groups, 2, 32)
+    return qs.view(np.int8).astype(np.float32) * f16(d)
+
+
+def tile(w: Any) -> Kernel:
+    """Packed: 8 x 32 bytes, one per step, then d f16[8]. Per group: acc = fma(integer sum, d * scale, acc)."""
+
+    def kernel(p, x, groups, y, stride, adds):
+        acc = w.zero()
+        for _ in range(groups):
+            w.fetch(p)
+            a = w.mac_signed(w.first_signed(w.load(p), x), w.load(p + 32), x + w.STEP)
+            a = w.mac_signed(w.mac_signed(a, w.load(p + 64), x + 2 * w.STEP), w.load(p + 96), x + 3 * w.STEP)
+            a = w.mac_signed(w.mac_signed(a, w.load(p + 128), x + 4 * w.STEP), w.load(p + 160), x + 5 * w.STEP)
+            a = w.mac_signed(w.mac_signed(a, w.load(p + 192), x + 6 * w.STEP), w.load(p + 224), x + 7 * w.STEP)
+            acc = w.fma_dx(acc, a, w.half(p + 256), x)
+            p, x = p + 272, x + w.GROUP
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, groups):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst
+            for _ in range(groups):
+                for t in range(8):
+                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 2 + 4 * t))
+                w.store_u16(o + 256 + 2 * r, w.load_u16(p))
+                p, o = p + 34, o + 272
+
+    return kernel
+
+
+FORMAT = Format("Q8_0", 8, 32, 34, _dequantize, Packed(32, 272, "q8", tile, pack))

@@ -1,0 +1,153 @@
+"""The vocabulary of operations: THE contract between models and backends.
+
+A model is a `Program`: a list of ops on values, each value an f32[T, width] matrix with one row per token of the batch.
+`Builder` writes one; `reference.py` gives every op its meaning in plain NumPy; `cpu/lower.py` turns the list into machine
+calls. This file knows no architecture, no file format and no instruction set. Weights are named, never held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One f32[T, width] matrix of a program; `index` is its number."""
+
+    index: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: `name` is a method of Builder, which says what inputs, weights and attributes mean."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    output: Value
+    weights: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How positions turn a head: `dim` leading values of each head are rotated in pairs.
+
+    pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
+    scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
+    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071).
+    """
+
+    dim: int
+    base: float
+    pairs: str
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    yarn_ext_factor: float = 1.0
+    yarn_attn_factor: float = 1.0
+    yarn_beta_fast: float = 32.0
+    yarn_beta_slow: float = 1.0
+    factors: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayer:
+    """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all."""
+
+    num_kv_heads: int
+    head_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A network: its ops in order, the value that holds the logits, and the cache layers that its attention ops use."""
+
+    ops: tuple[Op, ...]
+    output: Value
+    cache_layers: tuple[CacheLayer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Work for one forward pass: T tokens of any number of sequences, those of a sequence adjacent and in order.
+
+    token_ids: i32[T]. positions: i64[T]. sequences: i32[T], row of each token in the block tables.
+    block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
+    logit_rows: i32[N], ascending: the tokens whose logits are wanted.
+    """
+
+    token_ids: NDArray[np.int32]
+    positions: NDArray[np.int64]
+    sequences: NDArray[np.int32]
+    block_tables: tuple[NDArray[np.int32], ...]
+    logit_rows: NDArray[np.int32]
+
+
+class Builder:
+    """Writes a Program. Every method appends one op and returns its output; docstrings are the ops' definitions."""
+
+    def __init__(self) -> None:
+        self._ops: list[Op] = []
+        self._layers: list[CacheLayer] = []
+        self._values = 0
+
+    def _append(
+        self, name: str, inputs: Sequence[Value], width: int, weights: Sequence[str | None] = (), **attributes: Any
+    ) -> Value:
+        output = Value(self._values, width)
+        self._values += 1
+        named = tuple(w for w in weights if w is not None)
+        self._ops.append(Op(name, tuple(inputs), output, named, attributes))
+        return output
+
+    def embed(self, table: str, width: int, scale: float = 1.0) -> Value:
+        """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
+        return self._append("embed", (), width, (table,), scale=scale)
+
+    def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
+        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
+        return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
+
+    def linear(self, x: Value, weight: str, width: int, bias: str | None = None) -> Value:
+        """y = x @ weight.T + bias; the weight is (width, x.width)."""
+        return self._append("linear", (x,), width, (weight, bias), bias=bias is not None)
+
+    def rope(self, x: Value, num_heads: int, rope: Rope) -> Value:
+        """Rotate each head by its token's position (Su et al. 2021)."""
+        weights = (rope.factors,)
+        return self._append("rope", (x,), x.width, weights, num_heads=num_heads, rope=rope)
+
+    def attention(
+        self, q: Value, k: Value, v: Value, num_heads: int, layer: CacheLayer, scale: float
+    ) -> Value:
+        """Append k and v to the sequence's cache, then softmax(scale q k^T) v over the positions in reach.
+
+        Reach of position p: 0..p, or p - window + 1..p. Query head h uses kv head h // (num_heads / num_kv_heads).
+        """
+        self._layers.append(layer)
+        index = len(self._layers) - 1
+        width = num_heads * layer.head_dim
+        return self._append("attention", (q, k, v), width, (), num_heads=num_heads, layer=index, scale=scale)
+
+    def gated(self, gate: Value, up: Value, activation: str) -> Value:
+        """activation(gate) * up; activation is "silu" or "gelu" (the tanh form, Hendrycks, Gimpel 2016)."""
+        return self._append("gated", (gate, up), gate.width, (), activation=activation)
+
+    def add(self, x: Value, y: Value) -> Value:
+        """x + y."""
+        return self._append("add", (x, y), x.width)
+
+    def logit_rows(self, x: Value) -> Value:
+        """Keep only the rows of the batch whose logits are wanted; ops after it work on those."""
+        return self._append("logit_rows", (x,), x.width)
+
+    def finish(self, logits: Value) -> Program:
+        """The program whose result is `logits`."""
+        return Program(tuple(self._ops), logits, tuple(self._layers))

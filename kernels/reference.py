@@ -1,0 +1,158 @@
+"""Every op in plain NumPy float32, and a walk over a Program: the oracle that the fast backends are tested against.
+
+One function per op, with the op's name. One sequence from position 0, no cache, nothing quantised: slow and meant to be
+read. Knows no architecture and no file: weights come as a mapping from name to array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ops import CacheLayer, Op, Program, Rope
+from .rope import cos_sin
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.integer]
+
+
+def run(
+    program: Program,
+    weights: Mapping[str, Floats],
+    token_ids: Sequence[int] | Integers,
+    logit_rows: Sequence[int] | Integers | None = None,
+) -> Floats:
+    """Compute the logits of a sequence.
+
+    Args:
+        weights: name -> f32 array, for every weight that the program names. Each is looked up when an op needs it,
+            so a mapping may make them one by one.
+        token_ids: the T tokens of one sequence; token t is at position t.
+        logit_rows: the N tokens whose logits are wanted, ascending; None for all.
+
+    Returns f32[N, V].
+    """
+    ids = np.asarray(token_ids, np.int64)
+    rows = np.arange(len(ids)) if logit_rows is None else np.asarray(logit_rows, np.int64)
+    last_use = {value.index: i for i, op in enumerate(program.ops) for value in op.inputs}
+    values: dict[int, Floats] = {}
+    for i, op in enumerate(program.ops):
+        inputs = [values[value.index] for value in op.inputs]
+        values[op.output.index] = _apply(op, inputs, [weights[name] for name in op.weights], program, ids, rows)
+        for value in op.inputs:  # a long prompt's values do not all fit into memory
+            if last_use[value.index] == i:
+                values.pop(value.index, None)
+    return values[program.output.index]
+
+
+def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Integers, rows: Integers) -> Floats:
+    """Call the function of one op with its inputs x, its weights w and its attributes."""
+    a = op.attributes
+    match op.name:
+        case "embed":
+            return embed(ids, w[0], a["scale"])
+        case "rms_norm":
+            return rms_norm(x[0], w[0], a["epsilon"], a["groups"])
+        case "linear":
+            return linear(x[0], w[0], w[1] if a["bias"] else None)
+        case "rope":
+            return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), w[0] if w else None)
+        case "attention":
+            return attention(x[0], x[1], x[2], a["num_heads"], program.cache_layers[a["layer"]], a["scale"])
+        case "gated":
+            return gated(x[0], x[1], a["activation"])
+        case "add":
+            return add(x[0], x[1])
+        case "logit_rows":
+            return logit_rows(x[0], rows)
+    raise AssertionError(f"the op {op.name} has no meaning here")
+
+
+def embed(token_ids: Integers, table: Floats, scale: float) -> Floats:
+    """scale * table[token_ids]: f32[T, E] from table f32[V, E]."""
+    out: Floats = table[token_ids] * np.float32(scale)
+    return out
+
+
+def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floats:
+    """Each of `groups` parts p of a row of x f32[T, W] -> p / sqrt(mean(p^2) + epsilon) * weight f32[W / groups]."""
+    parts = x.reshape(len(x), groups, x.shape[1] // groups)
+    mean = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)
+    out: Floats = parts / np.sqrt(mean + np.float32(epsilon)) * weight
+    return out.reshape(x.shape)
+
+
+def linear(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
+    """x f32[T, K] @ weight f32[N, K].T + bias f32[N]."""
+    out: Floats = x @ weight.T
+    return out if bias is None else add(out, bias)
+
+
+def rope(x: Floats, num_heads: int, rope: Rope, positions: Integers, factors: Floats | None = None) -> Floats:
+    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T]."""
+    out: Floats = x.reshape(len(x), num_heads, x.shape[1] // num_heads).copy()
+    if rope.pairs == "adjacent":
+        left, right = out[..., 0 : rope.dim : 2], out[..., 1 : rope.dim : 2]
+    else:
+        assert rope.pairs == "halves", rope.pairs
+        left, right = out[..., : rope.dim // 2], out[..., rope.dim // 2 : rope.dim]
+    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors))
+    left[:], right[:] = left * cos - right * sin, right * cos + left * sin  # both right sides before either is written
+    return out.reshape(x.shape)
+
+
+def attention(q: Floats, k: Floats, v: Floats, num_heads: int, layer: CacheLayer, scale: float) -> Floats:
+    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k and v f32[T, G * D]."""
+    tokens = len(q)
+    q = q.reshape(tokens, num_heads, layer.head_dim)
+    k = k.reshape(tokens, layer.num_kv_heads, layer.head_dim)
+    v = v.reshape(tokens, layer.num_kv_heads, layer.head_dim)
+    distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
+    in_reach = (distance >= 0) & (distance < (layer.window or tokens + 1))
+    out: Floats = np.empty_like(q)
+    for head in range(num_heads):
+        group = head // (num_heads // layer.num_kv_heads)
+        scores = q[:, head] @ k[:, group].T * np.float32(scale)
+        out[:, head] = softmax(np.where(in_reach, scores, np.float32(-np.inf))) @ v[:, group]
+    return out.reshape(tokens, num_heads * layer.head_dim)
+
+
+def softmax(scores: Floats) -> Floats:
+    """Exponentials of each row, scaled to the sum 1; -inf gives 0."""
+    weights: Floats = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def gated(gate: Floats, up: Floats, activation: str) -> Floats:
+    """activation(gate) * up, element by element."""
+    return (silu(gate) if activation == "silu" else gelu(gate)) * up
+
+
+def silu(x: Floats) -> Floats:
+    """x / (1 + exp(-x))."""
+    with np.errstate(over="ignore"):  # exp(-x) = inf rightly gives 0
+        out: Floats = x / (1 + np.exp(-x))
+    return out
+
+
+def gelu(x: Floats) -> Floats:
+    """x times the normal distribution function, in the tanh form (Hendrycks, Gimpel 2016)."""
+    with np.errstate(over="ignore"):  # tanh(inf) is 1
+        inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+    out: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return out
+
+
+def add(x: Floats, y: Floats) -> Floats:
+    """x + y."""
+    out: Floats = x + y
+    return out
+
+
+def logit_rows(x: Floats, rows: Integers) -> Floats:
+    """The rows of x f32[T, W] whose logits are wanted, f32[N, W]."""
+    out: Floats = x[rows]
+    return out

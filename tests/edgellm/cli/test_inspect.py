@@ -1,0 +1,78 @@
+"""`edgellm inspect`: words first, tables after, JSON that any parser reads."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import gguf_bytes as gb
+import pytest
+
+from edgellm.cli import main
+
+
+def unreadable(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A sound file whose texts try things: an escape sequence, infinity, broken UTF-8, a long text."""
+    tokens = gb.string("a") + gb.string(b"\xff\xfe") + gb.string("c") * 8
+    pairs = [
+        gb.text("general.architecture", "mystery"),
+        gb.text("general.name", "Red \x1b[31m name"),
+        gb.text("general.description", "x\x1b]0;title\x07y\n" + "long " * 100),
+        gb.scalar("mystery.context_length", gb.U32, 1234),
+        gb.scalar("some.scale", gb.F32, float("inf")),
+        gb.pair("tokenizer.ggml.tokens", gb.ARRAY, struct.pack("<IQ", gb.STRING, 10) + tokens),
+        gb.array("short", gb.U32, [1, 2, 3]),
+    ]
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(gb.whole(pairs, [gb.tensor("w\x1b[0m", (4, 2))], bytes(32)))
+    return path
+
+
+def test_words_and_tables(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(hostile)]) == 0
+    out = capsys.readouterr().out
+    first, *_ = out.splitlines()
+    assert "a mystery model of 8 parameters" in first
+    assert "trained on up to 1234 tokens" in out
+    assert "edgellm cannot run it: " in out and "mystery" in out
+    for title in ("network", "formats", "metadata (7)", "tensors (1)"):
+        assert f"\n{title}\n" in out
+    assert "4x2" not in out and "2x4" in out  # outermost first
+    assert "…] (10 items)" in out and "characters)" in out and "[1, 2, 3]" in out
+    assert not set(out) & {"\x1b", "\x07"}
+    assert max(map(len, out.splitlines()[6:])) < 150
+
+
+def test_json(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(hostile), "--json", "--max-context", "77"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    shown: dict[str, Any] = json.loads(out, parse_constant=unreadable)
+    assert (shown["architecture"], shown["num_parameters"], shown["max_context"]) == ("mystery", 8, 77)
+    assert shown["metadata"]["some.scale"] == "inf"
+    assert shown["metadata"]["short"] == [1, 2, 3]
+    assert shown["metadata"]["tokenizer.ggml.tokens"] == {"length": 10, "first": ["a", "\ufffd\ufffd", *"cccc"]}
+    assert shown["tensors"] == [{"name": "w\x1b[0m", "format": "F32", "shape": [2, 4], "nbytes": 32}]
+
+
+def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "page.gguf"
+    path.write_text("<html>")
+    assert main(["inspect", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("edgellm: ") and err.count("\n") == 1
+
+
+@pytest.mark.model
+def test_a_real_model(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(smollm2_path), "--max-context", "8192"]) == 0
+    out = capsys.readouterr().out
+    assert "a llama model of 135 million parameters in 98 MB" in out
+    assert "With a context of 8192 tokens it needs" in out and "It has a chat template." in out

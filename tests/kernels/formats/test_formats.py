@@ -1,0 +1,82 @@
+"""Every format equals gguf's NumPy meaning bit for bit, whatever the bytes are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from edgellm.kernels import formats
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
+
+from edgellm.errors import UnsupportedError
+
+NAMES = sorted(formats.FORMATS)
+# Offsets of a group's f16 scales: the fields whose unusual values (zeros, subnormals, infinities) must survive.
+SCALE_OFFSETS = {"F16": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
+ODD_SCALES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x7C00, 0xFC00, 0x7E01, 0x7D00, 0x7BFF, 0x3C00], np.uint16)
+
+
+def expected(rows: np.ndarray, name: str) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return quants.dequantize(rows, GGMLQuantizationType[name]).reshape(len(rows), -1)
+
+
+def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.dtype == want.dtype == np.float32 and got.shape == want.shape
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    different = (got.view(np.uint32) != want.view(np.uint32)) & ~np.isnan(want)
+    assert not different.any(), (got[different][:4], want[different][:4])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_are_ggmls(name: str) -> None:
+    format = formats.get(name)
+    assert (format.group_size, format.group_bytes) == GGML_QUANT_SIZES[GGMLQuantizationType[name]]
+    assert format.type_id == GGMLQuantizationType[name] and format.name == name
+    assert format.row_bytes(512) == 512 // format.group_size * format.group_bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_bytes(name: str) -> None:
+    format = formats.get(name)
+    rows = np.random.default_rng(0).integers(0, 256, (33, format.row_bytes(1024)), np.uint8)
+    assert_same_bits(format.dequantize(rows), expected(rows, name))
+
+
+@pytest.mark.parametrize("name", sorted(SCALE_OFFSETS))
+def test_odd_scales(name: str) -> None:
+    format = formats.get(name)
+    offsets = SCALE_OFFSETS[name]
+    scales = np.stack(np.meshgrid(*[ODD_SCALES] * len(offsets)), -1).reshape(-1, len(offsets))
+    for fill in (0, 255, None):
+        rng = np.random.default_rng(1)
+        rows = rng.integers(0, 256, (len(scales), format.group_bytes), np.uint8)
+        if fill is not None:
+            rows[:] = fill
+        for column, offset in enumerate(offsets):
+            rows[:, offset : offset + 2] = scales[:, column : column + 1].copy().view(np.uint8)
+        assert_same_bits(format.dequantize(rows), expected(rows, name))
+
+
+def test_every_half_is_exact_in_single() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    got = formats.get("F16").dequantize(halves.view(np.uint8).reshape(256, -1)).ravel()
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        assert np.array_equal(got.astype(np.float64), halves.view(np.float16).astype(np.float64), equal_nan=True)
+    assert np.signbit(got[0x8000]) and got[1] == 2.0**-24
+
+
+def test_many_groups_are_read_in_parts() -> None:
+    format = formats.get("Q8_0")
+    rows = np.random.default_rng(2).integers(0, 256, (3, format.row_bytes(32 * 12000)), np.uint8)
+    assert_same_bits(format.dequantize(rows), expected(rows, "Q8_0"))
+
+
+def test_dequantize_reads_read_only_rows() -> None:
+    rows = np.zeros((2, 20), np.uint8)
+    rows.flags.writeable = False
+    assert formats.get("Q4_1").dequantize(rows).shape == (2, 32)
+
+
+def test_unknown_format_names_those_there_are() -> None:
+    with pytest.raises(UnsupportedError, match=r"IQ3_XXS.*F16, F32, Q4_1"):
+        formats.get("IQ3_XXS")

@@ -1,0 +1,114 @@
+"""A model without numbers for engine tests: its logits are a function of the ids found through the block tables.
+
+It keeps one id per cache place, writes and reads through the tables exactly as attention does, and checks every batch.
+A wrong table, position or ring therefore changes the answer. `expected_logits` says the same without any cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Sequence as ListOf
+
+import numpy as np
+from edgellm.kernels.cache_layout import BLOCK_SIZE
+from edgellm.kernels.ops import Batch, CacheLayer
+from numpy.typing import NDArray
+
+from edgellm.cache.kv import KVCache
+from edgellm.config import EngineConfig
+from edgellm.engine import Engine
+
+VOCAB_SIZE = 50
+
+
+def logits_of(histories: ListOf[ListOf[int]], vocab_size: int = VOCAB_SIZE) -> NDArray[np.float32]:
+    """f32[vocab_size] from the ids in reach, per cache group."""
+    key = hashlib.blake2b(repr([[int(i) for i in ids] for ids in histories]).encode(), digest_size=8).digest()
+    rng = np.random.Generator(np.random.PCG64(int.from_bytes(key, "little")))
+    return rng.normal(0.0, 2.0, vocab_size).astype(np.float32)
+
+
+def expected_logits(token_ids: ListOf[int], windows: ListOf[int | None]) -> NDArray[np.float32]:
+    """What the model says after `token_ids`, computed without a cache."""
+    return logits_of([token_ids if window is None else token_ids[-window:] for window in windows])
+
+
+class ScriptedBackend:
+    """`run` as above; `script` (last id -> next id) makes the answer one that a test has written down."""
+
+    def __init__(self, cache: KVCache, windows: ListOf[int | None], max_batch_tokens: int) -> None:
+        self.vocab_size = VOCAB_SIZE
+        self.windows = list(windows)
+        self.max_batch_tokens = max_batch_tokens
+        self.batches: list[Batch] = []
+        self.script: dict[int, int] = {}
+        self.poison: set[int] = set()  # after one of these ids all logits are NaN
+        self.is_closed = False
+        self.gate: threading.Event | None = None
+        self._cache = cache
+        num_blocks = [max(1, group.pool.num_blocks) for group in cache._groups]
+        self._places = [np.full((count, BLOCK_SIZE, 2), -1, np.int64) for count in num_blocks]
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        assert not self.is_closed
+        if self.gate is not None:
+            assert self.gate.wait(20)
+        self._check(batch)
+        self.batches.append(batch)
+        for token_id, position, row in zip(batch.token_ids, batch.positions, batch.sequences, strict=True):
+            for places, table in zip(self._places, batch.block_tables, strict=True):
+                block = table[row, position // BLOCK_SIZE]
+                assert block >= 0, f"position {position} has no block"
+                places[block, position % BLOCK_SIZE] = position, token_id
+        rows = [self._row(batch, int(i)) for i in batch.logit_rows]
+        return np.array(rows, np.float32).reshape(len(rows), self.vocab_size)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _row(self, batch: Batch, index: int) -> NDArray[np.float32]:
+        last = int(batch.token_ids[index])
+        if last in self.poison:
+            return np.full(self.vocab_size, np.nan, np.float32)
+        if last in self.script:
+            return np.eye(self.vocab_size, dtype=np.float32)[self.script[last]] * 50.0
+        return logits_of([self._read(batch, index, group) for group in range(len(self.windows))])
+
+    def _read(self, batch: Batch, index: int, group: int) -> list[int]:
+        position, row, window = int(batch.positions[index]), batch.sequences[index], self.windows[group]
+        positions = np.arange(0 if window is None else max(0, position - window + 1), position + 1)
+        blocks = batch.block_tables[group][row, positions // BLOCK_SIZE]
+        assert (blocks >= 0).all(), f"a position in reach of {position} has no block"
+        found = self._places[group][blocks, positions % BLOCK_SIZE]
+        assert (found[:, 0] == positions).all(), f"positions {found[:, 0]} stored where {positions} belong"
+        return [int(i) for i in found[:, 1]]
+
+    def _check(self, batch: Batch) -> None:
+        count = len(batch.token_ids)
+        assert 0 < count <= self.max_batch_tokens
+        assert batch.token_ids.dtype == np.int32 and batch.positions.dtype == np.int64
+        assert batch.sequences.dtype == np.int32 and batch.logit_rows.dtype == np.int32
+        assert len(batch.positions) == count and len(batch.sequences) == count
+        assert (np.diff(batch.logit_rows, prepend=-1) > 0).all() and (batch.logit_rows < count).all()
+        starts = [0, *(np.flatnonzero(np.diff(batch.sequences)) + 1), count]
+        owners = [int(batch.sequences[start]) for start in starts[:-1]]
+        assert len(set(owners)) == len(owners), f"the tokens of a sequence are not adjacent: {batch.sequences}"
+        for start, end in itertools.pairwise(starts):
+            assert (np.diff(batch.positions[start:end]) == 1).all()
+
+
+def make_engine(
+    windows: ListOf[int | None] = (None,),
+    max_context: int = 256,
+    eog_ids: ListOf[int] = (),
+    prefill_chunk: int = 16,
+    max_sequences: int = 3,
+) -> tuple[Engine, ScriptedBackend]:
+    """An engine on a scripted backend, one cache layer per window."""
+    layers = [CacheLayer(1, 32, window) for window in windows]
+    cache = KVCache(layers, max_context, max_sequences, prefill_chunk)
+    backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)
+    config = EngineConfig(prefill_chunk=prefill_chunk, max_sequences=max_sequences)
+    return Engine(backend, cache, config, eog_ids), backend

@@ -1,0 +1,70 @@
+"""Random tensors in any GGUF format: random codes under sane scales, so that a model of them computes finite numbers.
+
+Knows the byte layouts only as far as where the float16 scales lie; the gguf package's NumPy formats say what they mean.
+Used by `synthesise.py` and by the tests' tiny models: the package's Python code cannot quantise the K formats.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from gguf import GGMLQuantizationType, quants
+from gguf.constants import GGML_QUANT_SIZES
+from numpy.typing import NDArray
+
+# Where a group's float16 scales lie, and each one's size relative to the first. The second one (a minimum or an offset)
+# is chosen so that values are centred. A lone scale takes either sign, as quantisers write it.
+SCALES: dict[str, tuple[tuple[int, float], ...]] = {
+    "Q4_0": ((0, 1.0),),
+    "Q4_1": ((0, 1.0), (2, -7.5)),
+    "Q5_0": ((0, 1.0),),
+    "Q5_1": ((0, 1.0), (2, -15.5)),
+    "Q8_0": ((0, 1.0),),
+    "Q2_K": ((80, 1.0), (82, 1.5)),
+    "Q3_K": ((108, 1.0),),
+    "Q4_K": ((0, 1.0), (2, 7.5)),
+    "Q5_K": ((0, 1.0), (2, 15.5)),
+    "Q6_K": ((208, 1.0),),
+}
+PLAIN = ("F32", "F16", "BF16")
+
+
+def get_row_bytes(format: str, row_length: int) -> int:
+    """Return the bytes of one row. Raises ValueError where rows of that length cannot have the format."""
+    size, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[format]]
+    if row_length % size:
+        raise ValueError(f"{format} needs rows of a multiple of {size} values, not {row_length}")
+    return row_length // size * nbytes
+
+
+def _random_groups(format: str, count: int, unit: float, rng: np.random.Generator) -> NDArray[np.uint8]:
+    nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[format]][1]
+    groups = np.frombuffer(rng.bytes(count * nbytes), np.uint8).reshape(count, nbytes).copy()
+    fields = SCALES[format]
+    scale = unit * rng.uniform(0.5, 1.5, count)
+    if len(fields) == 1 and format != "Q8_0":
+        scale *= rng.choice((-1.0, 1.0), count)
+    for offset, factor in fields:
+        groups[:, offset : offset + 2] = (scale * factor).astype(np.float16).view(np.uint8).reshape(count, 2)
+    return groups
+
+
+@cache
+def _get_spread(format: str) -> float:
+    """Return the standard deviation of a format's random values when its scales are about one."""
+    groups = _random_groups(format, 256, 1.0, np.random.default_rng(0))
+    return float(quants.dequantize(groups, GGMLQuantizationType[format]).std())
+
+
+def make_random(format: str, rows: int, row_length: int, std: float, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return u8[rows, row bytes]: random values of standard deviation `std`. Raises ValueError for an unfit row."""
+    row_bytes = get_row_bytes(format, row_length)
+    if format in PLAIN:
+        values = rng.standard_normal((rows, row_length), np.float32) * np.float32(std)
+        return quants.quantize(values, GGMLQuantizationType[format]).view(np.uint8).reshape(rows, row_bytes)
+    if format not in SCALES:
+        raise ValueError(f"no random values for {format}; there are {', '.join((*PLAIN, *SCALES))}")
+    size = GGML_QUANT_SIZES[GGMLQuantizationType[format]][0]
+    groups = _random_groups(format, rows * row_length // size, std / _get_spread(format), rng)
+    return groups.reshape(rows, row_bytes)
