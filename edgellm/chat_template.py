@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import TemplateError
 from .tokenizer import Tokenizer
+from .tokenizer.special import repair
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 Message = Mapping[str, Any]
 
-# Stand-ins for the characters of user text that must not become part of a control token. Noncharacters: no text has them.
-_STAND_INS = [chr(c) for c in range(0xFDD0, 0xFDF0)]
+MAX_REPEAT = 1 << 20
+MAX_POWER = 64
+
+# Where stand-ins for letters of user text come from: private use, more of them than there are letters in token names.
+_STAND_INS = range(0x100000, 0x10FFFE)
 
 
 class ChatTemplate:
@@ -36,13 +40,9 @@ class ChatTemplate:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
-        """Take `tokenizer.chat_template`. Raises TemplateError where the file has none: a guessed one would mislead."""
+        """Take `tokenizer.chat_template`. Where the file has none, rendering raises: a guessed one would mislead."""
         source = metadata.get("tokenizer.chat_template")
-        if not isinstance(source, str) or not source.strip():
-            raise TemplateError(
-                "the model file has no chat template: it continues text but was not made to chat; use it without one"
-            )
-        return cls(source, tokenizer)
+        return cls(source if isinstance(source, str) else "", tokenizer)
 
     def render_ids(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """Return the prompt's ids: BOS exactly once where the model wants it, no EOS, user text without control tokens.
@@ -50,16 +50,21 @@ class ChatTemplate:
         messages: mappings with "role" and "content". add_generation_prompt: end where the assistant's answer begins.
         """
         text = self.render(messages, add_generation_prompt)
-        guard = _Guard(self._tokenizer)
-        if not any(guard.touches(value) for value in _strings(list(messages))):
+        texts = list(_strings(list(messages)))
+        if not any(self._guard.places(value) for value in texts):
             return self._tokenizer.encode_chat(text)
-        marked = self._render(guard.mark(list(messages)), add_generation_prompt)
-        return self._tokenizer.encode_chat(*guard.unmark(marked))
+        marks = _Marks(self._guard, taken=set(self.source).union(*texts))
+        marked = self._render(marks.mark(list(messages)), add_generation_prompt)
+        return self._tokenizer.encode_chat(*marks.unmark(marked))
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
         """Return the prompt as text, control tokens by their names: to be read, not to be tokenised."""
+        if not self.source.strip():
+            raise TemplateError(
+                "the model file has no chat template: it continues text but was not made to chat; use it without one"
+            )
         _check(messages)
-        return self._render(list(messages), add_generation_prompt)
+        return self._render([dict(message) for message in messages], add_generation_prompt)
 
     def _render(self, messages: list[Any], add_generation_prompt: bool) -> str:
         names = {
@@ -77,9 +82,13 @@ class ChatTemplate:
             )
         except TemplateError:
             raise
-        except (Exception, RecursionError, MemoryError) as error:  # the template is a stranger's: it can raise anything
+        except Exception as error:  # the template is a stranger's: it can raise anything
             raise TemplateError(_describe(error)) from None
         return text
+
+    @cached_property
+    def _guard(self) -> _Guard:
+        return _Guard(self._tokenizer)
 
     @cached_property
     def _template(self) -> Template:
@@ -135,9 +144,20 @@ def _make_environment() -> Any:
             body: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return body
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
+    class Sandbox(ImmutableSandboxedEnvironment):
+        """Jinja bounds `range` but not multiplication: one expression could fill the memory."""
+
+        intercepted_binops = frozenset(("*", "**"))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            for text, count in ((left, right), (right, left)):
+                if hasattr(text, "__len__") and isinstance(count, int) and len(text) * count > MAX_REPEAT:
+                    raise OverflowError(f"a text repeated to more than {MAX_REPEAT} characters")
+            if operator == "**" and (abs(left) > MAX_POWER or abs(right) > MAX_POWER):
+                raise OverflowError(f"a power of numbers above {MAX_POWER}")
+            return super().call_binop(context, operator, left, right)
+
+    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _to_json
     return environment
 
@@ -155,26 +175,54 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 class _Guard:
-    """Marks the places in user text that could become part of a control token, through rendering and back.
+    """Knows which places in user text could become part of a control token.
 
-    A marked character is replaced by a stand-in of its own, so that trimming, cutting and joining by the template carry
-    the mark along. Only spellings of control tokens are marked, and ends and beginnings that template text could complete.
+    Those are spellings of control tokens, and ends and beginnings that the template's own text could complete.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._texts = tokenizer.guarded_texts
-        self._stand_ins: dict[str, str] = {}
+        self._longest = max(map(len, self._texts), default=0)
+        self._first_letters = {text[0] for text in self._texts}
+        self._last_letters = {text[-1] for text in self._texts}
 
-    def touches(self, text: str) -> bool:
-        """Return whether a text needs any mark."""
-        return next(self._places(text), None) is not None
+    def places(self, text: str) -> set[int]:
+        """Return the places to mark: one in every spelling is enough."""
+        places = set()
+        at = 0
+        while (found := self._tokenizer.find_guarded(text, at)) is not None:
+            places.add(found[0])
+            at = found[0] + 1
+        tail, head = text[-self._longest :], text[: self._longest]
+        if not self._first_letters.isdisjoint(tail):
+            places |= {len(text) - n for n in range(1, len(tail) + 1) if tail[-n:] in self._beginnings}
+        if not self._last_letters.isdisjoint(head):
+            places |= {n - 1 for n in range(1, len(head) + 1) if head[:n] in self._ends}
+        return places
+
+    @cached_property
+    def _beginnings(self) -> set[str]:
+        return {text[:n] for text in self._texts for n in range(1, len(text))}
+
+    @cached_property
+    def _ends(self) -> set[str]:
+        return {text[n:] for text in self._texts for n in range(1, len(text))}
+
+
+class _Marks:
+    """Replaces marked letters of messages by stand-ins, which a template that trims, cuts or joins carries along."""
+
+    def __init__(self, guard: _Guard, taken: set[str]) -> None:
+        self._guard = guard
+        self._free = (c for c in map(chr, _STAND_INS) if c not in taken)
+        self._stand_ins: dict[str, str] = {}
 
     def mark(self, value: Any) -> Any:
         """Return a copy of messages with stand-ins in their texts."""
         if isinstance(value, str):
             letters = list(value)
-            for place in self._places(value):
+            for place in self._guard.places(value):
                 letters[place] = self._stand_in(value[place])
             return "".join(letters)
         if isinstance(value, Mapping):
@@ -182,38 +230,13 @@ class _Guard:
         return [self.mark(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def unmark(self, text: str) -> tuple[str, list[int]]:
-        """Return the rendered text with its real characters, and the sorted places that were marked."""
+        """Return the rendered text with its real letters, and the sorted places that were marked."""
+        text = repair(text)  # now, because it moves places
         real = {stand_in: letter for letter, stand_in in self._stand_ins.items()}
         places = [i for i, letter in enumerate(text) if letter in real]
-        return text.translate(str.maketrans(real)), places
-
-    def _places(self, text: str) -> Iterator[int]:
-        at = 0
-        while (found := self._tokenizer.find_guarded(text, at)) is not None:
-            yield found[0]
-            at = found[0] + 1
-        tail, head = text[-self._longest :], text[: self._longest]
-        for spelled in self._texts:
-            if (length := _overlap(tail, spelled)) and length < len(spelled):
-                yield len(text) - length
-            if (length := _overlap(spelled, head)) and length < len(spelled):
-                yield length - 1
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._texts), default=0)
+        return "".join([real.get(letter, letter) for letter in text]), places
 
     def _stand_in(self, letter: str) -> str:
         if letter not in self._stand_ins:
-            if len(self._stand_ins) == len(_STAND_INS):
-                raise TemplateError("the conversation spells control tokens in more ways than can be kept apart")
-            self._stand_ins[letter] = _STAND_INS[len(self._stand_ins)]
+            self._stand_ins[letter] = next(self._free)
         return self._stand_ins[letter]
-
-
-def _overlap(left: str, right: str) -> int:
-    """Return the length of the longest end of `left` that begins `right`."""
-    for length in range(min(len(left), len(right)), 0, -1):
-        if left.endswith(right[:length]):
-            return length
-    return 0

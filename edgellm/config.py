@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .errors import OptionError
 
+DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 64
 DEFAULT_MAX_CONTEXT = 4096
 WEIGHT_LAYOUTS = ("auto", "packed", "raw")
@@ -42,7 +43,7 @@ class EngineConfig:
     threads: int | None = None
     max_context: int | None = None
     prefill_chunk: int = 512
-    max_sequences: int = 8
+    max_sequences: int = 1
     weights: str = "auto"
 
     def __post_init__(self) -> None:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import hub_package, hub_repo
+from .config import DEFAULT_MODEL
 from .errors import DownloadError, ModelFileError
 from .hub_package import PackageModel
 from .paths import home as home
 
 Progress = Callable[[str, int, int], None]
-DEFAULT_MODEL = "smollm2"
 
 ALIASES: dict[str, PackageModel] = {
     "smollm2": PackageModel(

@@ -149,10 +149,13 @@ class LLM:
     """A loaded model. Use it in a `with` block or call `close`; any number of threads may use it at once.
 
     Every answer depends on its prompt and parameters only, not on what else is generated at the same time.
+
+    loaded: the parts that the loader made. load_s: seconds that took. max_context: tokens a prompt and its answer may
+    have together. vocab_size: ids are 0 to vocab_size - 1. eog_ids: ids that end an answer.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self._loaded = loaded
+        self.loaded = loaded
         self._shared = SharedEngine(loaded.engine)
         self._is_closed = False
         self.tokenizer = loaded.tokenizer
@@ -169,7 +172,7 @@ class LLM:
         threads: int | None = None,
         max_context: int | None = None,
         prefill_chunk: int = 512,
-        max_sequences: int = 8,
+        max_sequences: int = 1,
         weights: str = "auto",
         progress: Progress | None = None,
     ) -> LLM:
@@ -213,9 +216,9 @@ class LLM:
         """Like `chat`, piece by piece."""
         created_s = time.perf_counter()
         self._require_open()
-        if self._loaded.template is None:
+        if self.loaded.template is None:
             raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        ids = self._loaded.template.render_ids(list(messages), add_generation_prompt=True)
+        ids = self.loaded.template.render_ids(list(messages), add_generation_prompt=True)
         return self._start(ids, params, overrides, created_s)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
@@ -251,7 +254,7 @@ class LLM:
         if not self._is_closed:
             self._is_closed = True
             self._shared.close()
-            self._loaded.close()
+            self.loaded.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -271,9 +274,7 @@ class LLM:
         self._require_open()
         bos_id = self.tokenizer.bos_id
         if isinstance(prompt, str):
-            ids = self.tokenize(prompt)
-            if bos_id is not None and self.tokenizer.add_bos and ids[:1] != [bos_id]:
-                ids.insert(0, bos_id)
+            ids = list(self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos))
         else:
             ids = _whole_numbers(prompt)
         return ids if ids or bos_id is None else [bos_id]

@@ -19,6 +19,7 @@ from .engine import Engine, default_max_context
 from .gguf import GGUFFile, open_gguf
 from .kernels.cache_layout import BLOCK_SIZE, k_tile_bytes, v_tile_bytes
 from .kernels.cpu.backend import CpuBackend
+from .kernels.ops import CacheLayer
 from .runner import Runner
 from .tokenizer import Tokenizer
 
@@ -29,8 +30,7 @@ Progress = Callable[[str, int, int], None]
 class LoadedModel:
     """A model ready to run.
 
-    template: None if the file has none. weight_bytes: read for every decoded token. cache_bytes_per_token: read for every
-    token that a decoded one attends to (layers with a window stop at their window). load_s: seconds that loading took.
+    template: None if the file has none. weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
     """
 
     path: Path
@@ -42,9 +42,18 @@ class LoadedModel:
     level: str
     num_threads: int
     weight_bytes: int
-    cache_bytes_per_token: int
+    cache_layers: tuple[CacheLayer, ...]
     load_s: float
     file: GGUFFile
+
+    def cache_bytes(self, num_tokens: int) -> int:
+        """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
+        total = 0
+        for layer in self.cache_layers:
+            reach = num_tokens if layer.window is None else min(num_tokens, layer.window)
+            per_block = k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim)
+            total += reach * layer.num_kv_heads * per_block // BLOCK_SIZE
+        return total
 
     def close(self) -> None:
         """Stop the threads and give all memory back."""
@@ -101,10 +110,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         level=backend.level.name,
         num_threads=backend.threads.count,
         weight_bytes=backend.weight_bytes,
-        cache_bytes_per_token=sum(
-            layer.num_kv_heads * (k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim)) // BLOCK_SIZE
-            for layer in program.cache_layers
-        ),
+        cache_layers=program.cache_layers,
         load_s=time.perf_counter() - start,
         file=file,
     )

@@ -124,9 +124,7 @@ class Builder:
         weights = (rope.factors,)
         return self._append("rope", (x,), x.width, weights, num_heads=num_heads, rope=rope)
 
-    def attention(
-        self, q: Value, k: Value, v: Value, num_heads: int, layer: CacheLayer, scale: float
-    ) -> Value:
+    def attention(self, q: Value, k: Value, v: Value, num_heads: int, layer: CacheLayer, scale: float) -> Value:
         """Append k and v to the sequence's cache, then softmax(scale q k^T) v over the positions in reach.
 
         Reach of position p: 0..p, or p - window + 1..p. Query head h uses kv head h // (num_heads / num_kv_heads).

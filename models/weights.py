@@ -49,6 +49,8 @@ class Weights:
         """Rows of the embedding `table`, which must be as many as the vocabulary has tokens, if the file has one."""
         tokens = metadata.get("tokenizer.ggml.tokens")
         if tokens is not None:
+            if isinstance(tokens, (bool, int, float, str)):
+                raise ModelFileError("tokenizer.ggml.tokens must be a list of tokens; the file is damaged")
             return len(tokens)
         shape = self._tensors[table].shape if table in self._tensors else ()
         return int(shape[0]) if len(shape) == 2 else 0

@@ -177,7 +177,8 @@ def project_files(root: Path) -> list[Path]:
         listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
         paths = [root / name for name in listed.split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        paths = [path for path in root.rglob("*") if not {".git", "__pycache__", "build"} & set(path.parts)]
+        made = re.compile(r"(^|/)(\.(?!ci/)|__pycache__|build/|dist/|[^/]*\.egg-info)")
+        paths = [path for path in root.rglob("*") if not made.search(path.relative_to(root).as_posix())]
     return [path for path in paths if path.is_file()]
 
 

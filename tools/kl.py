@@ -48,10 +48,9 @@ class DequantizedWeights(Mapping[str, Floats]):
 
 def reference_logits(path: Path, ids: list[int]) -> Floats:
     """What the file's weights mean: f32[T, V]."""
-    from edgellm.kernels import reference
-
     from edgellm import models
     from edgellm.gguf import open_gguf
+    from edgellm.kernels import reference
 
     with open_gguf(path) as gguf:
         program = models.get(gguf.require("general.architecture")).build(gguf.metadata, gguf.tensors)

@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..config import SamplingParams
+from ..paths import home
 
 if TYPE_CHECKING:
     from ..llm import LLM, Completion
@@ -100,15 +101,15 @@ def measure(llm: LLM, plan: Plan, progress: Callable[[str, int, int], None]) -> 
     prefill, decode, reading = [], [], []
     for repeat in range(plan.repeats):
         progress("bench", repeat, plan.repeats)
-        reading.append(read_bandwidth(plan.threads))
+        reading.append(read_bandwidth(plan.threads, home() / "kernels", repeats=3))
         shallow = _generate(llm, ids.take(max(plan.depth, 1)), plan.decode_tokens + 1)
         deep = _generate(llm, ids.take(plan.depth + plan.prompt_tokens), 1)
         decode.append(shallow.timings.decode_tps)
         seconds = _prefill_s(deep) - (_prefill_s(shallow) if plan.depth else 0.0)
         prefill.append(plan.prompt_tokens / max(seconds, 1e-9))
     progress("bench", plan.repeats, plan.repeats)
-    weight_bytes, cache_bytes = llm.loaded.weight_bytes, llm.loaded.cache_bytes_per_token
-    bytes_per_token = weight_bytes + cache_bytes * (plan.depth + plan.decode_tokens // 2)
+    weight_bytes = llm.loaded.weight_bytes
+    bytes_per_token = weight_bytes + llm.loaded.cache_bytes(plan.depth + plan.decode_tokens // 2)
     shares = [speed * bytes_per_token / bandwidth for speed, bandwidth in zip(decode, reading, strict=True)]
     return Measurement(
         plan=plan,

@@ -11,12 +11,11 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..config import DEFAULT_MAX_CONTEXT, WEIGHT_LAYOUTS, EngineConfig, SamplingParams
+from ..config import DEFAULT_MAX_CONTEXT, DEFAULT_MODEL, WEIGHT_LAYOUTS, EngineConfig, SamplingParams
 from ..errors import OptionError
 from .parser import Parser
 from .terminal import is_terminal
 
-DEFAULT_MODEL = "smollm2"
 MODEL_HELP = "a GGUF file, an alias, or owner/repo[:file-or-quant]"
 TEMPERATURE_HELP = "0 always takes the likeliest token (default: %(default)s)"
 TOP_K_HELP = "choose among the K likeliest tokens; 0 is off (default: %(default)s)"

@@ -11,10 +11,10 @@ import re
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from ..config import SamplingParams
+from ..config import DEFAULT_MODEL, SamplingParams
 from ..errors import OptionError
 from . import loading
-from .options import DEFAULT_MODEL, MODEL_HELP, add_engine, add_sampling, engine_config, read_text, sampling_params
+from .options import MODEL_HELP, add_engine, add_sampling, engine_config, read_text, sampling_params
 from .parser import Parser
 from .terminal import note, write_piece
 

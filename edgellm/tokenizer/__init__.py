@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ModelFileError, OptionError, UnsupportedError
 from . import vocab
-from .special import Splitter
+from .special import Splitter, repair
 from .stream import TextStream
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Tokenizer:
             raise OptionError(f"the text must be a str, not {type(text).__name__}")
         ids: list[int] = []
         after_special = True
-        for piece in self._splitter.split(_repair(text), special, protected):
+        for piece in self._splitter.split(repair(text), special, protected):
             if isinstance(piece, int):
                 ids.append(piece)
             else:
@@ -211,14 +211,3 @@ def _make_vocabulary(kind: str, metadata: Mapping[str, Any], types: vocab.Types)
     from .spm import SPMVocabulary
 
     return SPMVocabulary(metadata, types)
-
-
-def _repair(text: str) -> str:
-    """Join surrogate pairs and replace lone surrogates by U+FFFD: neither has a UTF-8 form."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

@@ -128,3 +128,14 @@ def _skip_space(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\n\v\f\r":
         at += 1
     return at
+
+
+def repair(text: str) -> str:
+    """Join surrogate pairs and replace lone surrogates by U+FFFD: neither has a UTF-8 form."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

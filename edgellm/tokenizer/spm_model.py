@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelFileError
+from ..paths import home
 from . import vocab
 
 if TYPE_CHECKING:
@@ -129,12 +130,7 @@ def _digest(metadata: Mapping[str, Any], scores: npt.NDArray[np.float32], types:
 
 
 def _cache_path(digest: str) -> Path:
-    folder = os.environ.get("EDGELLM_HOME")
-    if not folder:
-        from platformdirs import user_cache_dir
-
-        folder = user_cache_dir("edgellm", appauthor=False)
-    return Path(folder) / "tokenizers" / f"{digest}.spm"
+    return home() / "tokenizers" / f"{digest}.spm"
 
 
 def _read(path: Path) -> bytes | None:

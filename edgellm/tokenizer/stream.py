@@ -38,7 +38,12 @@ class TextStream:
         """Take bytes and return the text that became certain, perhaps none."""
         if self.stopped:
             return ""
-        return self._release(self._decoder.decode(piece))
+        text = self._decoder.decode(piece)
+        waiting = bytes(self._decoder.getstate()[0])
+        if waiting[:1] == b"\xed" and waiting[1:] >= b"\xa0":
+            # Half a surrogate is never a character. Python's decoder waits for the third byte all the same.
+            text += self._decoder.decode(b"", final=True)
+        return self._release(text)
 
     def finish(self) -> str:
         """Return what is still held back: no more will come. A cut character becomes one U+FFFD."""

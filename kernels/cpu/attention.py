@@ -13,12 +13,10 @@ import numpy as np
 from ..cache_layout import BLOCK_SIZE
 from .elementwise import _emit
 from .simd import (
-    add,
     arg,
     arg_f32,
     div,
     exp,
-    fill,
     fma,
     function,
     inline,
@@ -313,7 +311,7 @@ def _split(op, ctx, task, g, s, rows, q, scores, sums, states, stride, zero):
             position = load_i64(positions + 8 * (i // shared))
             begin = position - window + 1 - t * BLOCK_SIZE if window > 0 else 0
             _soften(scores + i * _ROW_BYTES, begin, position + 1 - t * BLOCK_SIZE, states + _STATE * i)
-        for d in range(0, stride // 128):
+        for d in range(stride // 128):
             at, ahead = v + d * BLOCK_SIZE * _HALF_LINE, following + d * BLOCK_SIZE * _HALF_LINE
             out = sums + 128 * d
             _block(at, ahead, n, scores, _ROW_BYTES, out, stride, states + _RESCALE, _STATE, rows)

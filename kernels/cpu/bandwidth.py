@@ -1,23 +1,39 @@
-"""A kernel that only reads memory: the yardstick that decode is measured against."""
+"""Measure how fast this machine reads memory: what a decode step is compared with."""
 
 from __future__ import annotations
 
+import statistics
+import time
+from pathlib import Path
+
 import numpy as np
 
-from .simd import add, arg, fill, load_f32x32, prefetch, splat32, store_f32x32
+from . import isa, objects, threads
+from .memory import address, aligned
+from .tape import TapeWriter
+
+_SIZE_BYTES = 256 << 20  # far beyond any cache of a laptop
+_CHUNK_BYTES = 64 << 10
 
 
-def read_memory(op, ctx, thread, chunk):
-    """Read one piece. 0 memory, 1 bytes of a piece (a multiple of 512), 2 where 128 bytes per chunk may be written."""
-    p, n = arg(op, 0) + chunk * arg(op, 1), arg(op, 1)
-    a = b = c = d = splat32(np.float32(0))
-    for i in range(0, n, 512):
-        q = p + i
-        for line in range(8):
-            prefetch(q + 1024 + 64 * line)
-        a, b = add(a, load_f32x32(q)), add(b, load_f32x32(q + 128))
-        c, d = add(c, load_f32x32(q + 256)), add(d, load_f32x32(q + 384))
-    store_f32x32(arg(op, 2) + 128 * chunk, add(add(a, b), add(c, d)))
-
-
-KERNELS = {f.__name__: f for f in (read_memory,)}
+def read_bandwidth(num_threads: int, objects_folder: Path, repeats: int = 7) -> float:
+    """Bytes per second that `num_threads` threads read from memory together: the median of `repeats` passes."""
+    kernels = objects.addresses([*threads.KERNELS, "read_memory"], isa.choose().level, objects_folder)
+    chunks = _SIZE_BYTES // _CHUNK_BYTES
+    memory, out = aligned(_SIZE_BYTES), aligned(128 * chunks)
+    memory[::4096] = 1  # pages that were never written all share one page of zeros
+    writer = TapeWriter(kernels, [])
+    writer.op("read_memory", [address(memory), _CHUNK_BYTES, address(out)], chunks, None, [], [])
+    tape = writer.finish()
+    tape.resize((1,))
+    team = threads.Threads(num_threads, kernels, 4096)
+    try:
+        times = []
+        for _ in range(repeats + 1):
+            start = time.perf_counter()
+            team.run(tape.stages)
+            times.append(time.perf_counter() - start)
+    finally:
+        team.close()
+    assert np.isfinite(out.view(np.float32)).all()
+    return _SIZE_BYTES / statistics.median(times[1:])

@@ -21,11 +21,11 @@ from . import isa, objects
 
 def compile_kernels(names: Sequence[str], level: isa.Level, folder: Path, one_done: Callable[[str], None]) -> None:
     """Compile `names` for `level` into `folder`; a process can do this for one level only."""
-    from . import simd
+    from . import vector
 
     started = getattr(compile_kernels, "level", level.name)
     assert started == level.name, "words are lowered to one level per process"
-    compile_kernels.level = simd.LEVEL = level.name  # type: ignore[attr-defined]
+    compile_kernels.level = vector.LEVEL = level.name  # type: ignore[attr-defined]
     target = objects.target_machine(level)
     for name in names:
         objects.write_object(folder, name, _compile(target, name))
@@ -34,7 +34,7 @@ def compile_kernels(names: Sequence[str], level: isa.Level, folder: Path, one_do
 
 def _source(name: str) -> tuple[Callable[..., None], int]:
     """-> the kernel's Python function and its number of int64 operands."""
-    from . import attention, bandwidth, elementwise, matmul, simd, tiles, walk
+    from . import attention, elementwise, matmul, read_memory, simd, tiles, walk
 
     kind, _, rest = name.partition("_")
     if kind == "tile":
@@ -44,7 +44,7 @@ def _source(name: str) -> tuple[Callable[..., None], int]:
         return packed.tile(tiles.tile_words(int(tokens), per_fetch)), 6
     if kind == "pack" and rest != "matrix":
         return formats.get(rest.upper()).packed.pack(simd), 5
-    for module in (walk, matmul, elementwise, attention, bandwidth):
+    for module in (walk, matmul, elementwise, attention, read_memory):
         if name in module.KERNELS:
             return module.KERNELS[name], 4
     raise AssertionError(f"no kernel is called {name}")

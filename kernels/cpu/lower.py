@@ -6,7 +6,7 @@ weights and cache are shared by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,16 +63,15 @@ class LoweredTape:
 
     def __init__(self, tape: Tape, tables: list[tuple[int, int, int]]) -> None:
         self.tape, self._tables = tape, tables
-        self._known: list[int] = []
+        self._known: tuple[NDArray[np.int32], ...] = ()
 
-    def point_to(self, block_tables: Sequence[NDArray[np.int32]]) -> None:
-        """Make attention read these tables, i32[S, tiles] per cache group."""
-        now = [address(t) for t in block_tables]
-        if now != self._known:
+    def point_to(self, block_tables: tuple[NDArray[np.int32], ...]) -> None:
+        """Make attention read these tables, i32[S, tiles] per cache group. Usually they are those of last time."""
+        if block_tables is not self._known:
             for record, argument, group in self._tables:
-                at = slots.ARG + argument
-                self.tape.records[record, at : at + 2] = now[group], block_tables[group].strides[0]
-            self._known = now
+                at, table = slots.ARG + argument, block_tables[group]
+                self.tape.records[record, at : at + 2] = address(table), table.strides[0]
+            self._known = block_tables
 
 
 def row_stride(width: int) -> int:
@@ -153,7 +152,9 @@ class _Lowering:
 
     def _add(self, step: Step) -> None:
         x, y, out = (self._place(b) for b in (*step.inputs, step.out))
-        self._op("add_rows", step, [x.address, x.stride, y.address, y.stride, out.address, out.stride, out.stride // 128])
+        self._op(
+            "add_rows", step, [x.address, x.stride, y.address, y.stride, out.address, out.stride, out.stride // 128]
+        )
 
     def _gated(self, step: Step) -> None:
         gate, up = (self._place(b) for b in step.inputs)

@@ -44,7 +44,9 @@ def pack_matrix(op, ctx, thread, chunk):
     src, row_bytes, rows, dst = arg(op, 0), arg(op, 1), arg(op, 2), arg(op, 3)
     first = chunk * arg(op, 6)
     for g in range(first, min((rows + 7) // 8, first + arg(op, 6))):
-        call_pack(arg(op, 7), src + 8 * g * row_bytes, row_bytes, min(8, rows - 8 * g), dst + g * arg(op, 5), arg(op, 4))
+        call_pack(
+            arg(op, 7), src + 8 * g * row_bytes, row_bytes, min(8, rows - 8 * g), dst + g * arg(op, 5), arg(op, 4)
+        )
 
 
 KERNELS = {f.__name__: f for f in (matmul, pack_matrix)}

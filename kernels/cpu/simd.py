@@ -1,128 +1,53 @@
-"""Vector words for Numba: small LLVM vector types and one-line operations on them. Addresses are int64.
+"""Vector words for Numba: one-line operations on small LLVM vectors. Addresses are int64.
 
 A vector may be wider than the machine's registers: LLVM splits f32x32 into four AVX2 registers or eight NEON ones, and
-the order of arithmetic does not change. Only the compiler imports this file (Numba comes with it); a machine whose kernels
-are in the object cache never does. Words on matrix tiles are in `tiles.py`; kernels are written in both.
+the order of arithmetic does not change. Words on matrix tiles are in `tiles.py`; kernels are written in both.
 """
 
 from __future__ import annotations
 
-import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.extending import intrinsic
 
 from .slots import ARG
-
-I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F16, F32 = ir.HalfType(), ir.FloatType()
-i32, i64, f32, void = types.int32, types.int64, types.float32, types.void
-X86 = platform.machine() in ("x86_64", "AMD64")
-
-LEVEL = "generic"
-"""Name of the instruction level that words are lowered to; compile.py sets it once, before any kernel is compiled."""
+from .vector import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    X86,
+    Vec,
+    call,
+    constant,
+    f32,
+    f32x8,
+    f32x32,
+    float_to_half,
+    fma_of,
+    half_to_float,
+    i8x32,
+    i32,
+    i32x8,
+    i32x32,
+    i64,
+    llvm_type,
+    pointer,
+    shuffle,
+    splat,
+    void,
+)
 
 inline = njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """A helper that becomes part of its caller."""
 
 function = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """A helper that stays a function of its own, inside the caller's object."""
-
-
-class Vec(types.Type):
-    """Numba type of one LLVM vector."""
-
-    def __init__(self, name: str, element: ir.Type, lanes: int) -> None:
-        self.llvm = ir.VectorType(element, lanes)
-        super().__init__(name=name)
-
-
-@register_model(Vec)
-class _VecModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, vec: Vec) -> None:
-        super().__init__(manager, vec, vec.llvm)
-
-
-i8x32, i16x16, i32x8, i32x32 = (
-    Vec("i8x32", I8, 32),
-    Vec("i16x16", I16, 16),
-    Vec("i32x8", I32, 8),
-    Vec("i32x32", I32, 32),
-)
-f32x8, f32x32 = Vec("f32x8", F32, 8), Vec("f32x32", F32, 32)
-_SCALARS = {i32: I32, i64: I64, f32: F32}
-
-
-# ---- writing LLVM ----
-def llvm_type(t: types.Type) -> ir.Type:
-    return t.llvm if isinstance(t, Vec) else _SCALARS[t]
-
-
-def constant(vector: ir.VectorType, value: float) -> ir.Constant:
-    return ir.Constant(vector, [value] * vector.count)
-
-
-def splat(b: ir.IRBuilder, vector: ir.VectorType, x: ir.Value) -> ir.Value:
-    v = b.insert_element(ir.Constant(vector, ir.Undefined), x, I32(0))
-    return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count))
-
-
-def shuffle(b: ir.IRBuilder, v: ir.Value, order: Sequence[int]) -> ir.Value:
-    return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
-
-
-def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
-    f = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [a.type for a in args]), name)
-    return b.call(f, args)
-
-
-def pointer(b: ir.IRBuilder, address: ir.Value, target: ir.Type) -> ir.Value:
-    return b.inttoptr(address, target.as_pointer())
-
-
-def fma_of(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    return call(b, f"llvm.fma.v{x.type.count}f32", x.type, x, y, z)
-
-
-def half_to_float(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
-    """f16 bits (a vector of i16) -> f32, exact. CPUs without the conversion multiply the magnitude by 2**112."""
-    floats, ints = ir.VectorType(F32, bits.type.count), ir.VectorType(I32, bits.type.count)
-    if LEVEL != "generic":
-        return b.fpext(b.bitcast(bits, ir.VectorType(F16, bits.type.count)), floats)
-    wide = b.zext(bits, ints)
-    magnitude = b.shl(b.and_(wide, constant(ints, 0x7FFF)), constant(ints, 13))
-    finite = b.bitcast(b.fmul(b.bitcast(magnitude, floats), constant(floats, 2.0**112)), ints)
-    special = b.or_(magnitude, constant(ints, 0x7F800000))
-    value = b.select(b.icmp_unsigned(">=", magnitude, constant(ints, 0x7C00 << 13)), special, finite)
-    return b.bitcast(b.or_(value, b.shl(b.and_(wide, constant(ints, 0x8000)), constant(ints, 16))), floats)
-
-
-def float_to_half(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
-    """f32 -> f16 bits (i16), to nearest even; overflow gives infinity, a NaN stays one."""
-    ints, shorts = ir.VectorType(I32, v.type.count), ir.VectorType(I16, v.type.count)
-    if LEVEL != "generic":
-        return b.bitcast(b.fptrunc(v, ir.VectorType(F16, v.type.count)), shorts)
-    bits = b.bitcast(v, ints)
-    sign = b.and_(b.lshr(bits, constant(ints, 16)), constant(ints, 0x8000))
-    magnitude = b.and_(bits, constant(ints, 0x7FFFFFFF))
-    # Normal halves: rebias and round the 13 dropped bits to even. A carry may run into infinity, which is right.
-    odd = b.and_(b.lshr(magnitude, constant(ints, 13)), constant(ints, 1))
-    rounded = b.add(b.add(magnitude, constant(ints, 0xFFF - (112 << 23))), odd)
-    normal = b.lshr(rounded, constant(ints, 13))
-    # Subnormal halves: adding 0.5 puts the wanted bits at the end of the mantissa, rounded by the adder.
-    small = b.sub(
-        b.bitcast(b.fadd(b.bitcast(magnitude, v.type), constant(v.type, 0.5)), ints), constant(ints, 0x3F000000)
-    )
-    half = b.select(b.icmp_unsigned("<", magnitude, constant(ints, 113 << 23)), small, normal)
-    half = b.select(b.icmp_unsigned(">=", magnitude, constant(ints, 0x47800000)), constant(ints, 0x7C00), half)
-    nan = b.or_(constant(ints, 0x7E00), b.and_(b.lshr(magnitude, constant(ints, 13)), constant(ints, 0x3FF)))
-    half = b.select(b.icmp_unsigned(">", magnitude, constant(ints, 0x7F800000)), nan, half)
-    return b.trunc(b.or_(half, sign), shorts)
 
 
 # ---- making words ----
@@ -400,7 +325,9 @@ call_chunk, call_tile, call_pack = _call(4), _call(6), _call(5)
 operand = word(i64, i64, i64)(lambda b, base, i: b.load(pointer(b, b.add(base, b.mul(i, I64(8))), I64), align=8))
 """Word i of an op record or of the context. A word, not a function: Numba would compile one anew for every literal i."""
 
-arg = word(i64, i64, i64)(lambda b, op, i: b.load(pointer(b, b.add(op, b.mul(b.add(i, I64(ARG)), I64(8))), I64), align=8))
+arg = word(i64, i64, i64)(
+    lambda b, op, i: b.load(pointer(b, b.add(op, b.mul(b.add(i, I64(ARG)), I64(8))), I64), align=8)
+)
 """Argument i of an op record."""
 
 arg_f32 = word(f32, i64, i64)(

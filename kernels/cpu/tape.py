@@ -51,7 +51,13 @@ class TapeWriter:
         self._written: set[int] = set()
 
     def op(
-        self, kernel: str, arguments: Sequence[int], chunks: int, of: str | None, reads: Iterable[int], writes: Iterable[int]
+        self,
+        kernel: str,
+        arguments: Sequence[int],
+        chunks: int,
+        of: str | None,
+        reads: Iterable[int],
+        writes: Iterable[int],
     ) -> int:
         """Append an op of `chunks` (times the size named `of`) chunks. reads, writes: ids of what it touches.
 

@@ -6,21 +6,19 @@ per block of tokens over all its splits. Both give the same bits: see `fold` in 
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .slots import (
-    END_SPLIT,
-    FIRST_SPLIT,
-    FIRST_TOKEN,
-    NUM_TOKENS,
-    PARTIAL_ROW,
-    SPLIT,
-    TABLE,
-)
+from .slots import SPLIT, TABLE
 
 FEW = 8
 """At most this many tokens of a sequence are shared out by splits."""
+
+
+_USED = TABLE + 1
+"""Words of a task that are written, in the order of slots.py: FIRST_TOKEN to TABLE."""
 
 
 def max_partial_rows(max_tokens: int, max_sequences: int, max_context: int) -> int:
@@ -36,9 +34,10 @@ def max_tasks(max_tokens: int, max_sequences: int, max_context: int) -> int:
 
 def runs(sequences: NDArray[np.int32]) -> list[tuple[int, int]]:
     """(first token, end) of each sequence's tokens in the batch."""
-    edges = np.flatnonzero(np.diff(sequences)) + 1
-    bounds = [0, *edges.tolist(), len(sequences)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    if len(sequences) == 1:
+        return [(0, 1)]
+    edges = np.flatnonzero(sequences[1:] != sequences[:-1]) + 1
+    return list(itertools.pairwise([0, *edges.tolist(), len(sequences)]))
 
 
 def share_out(
@@ -63,13 +62,10 @@ def share_out(
             low = 0 if window is None else max(0, int(positions[first]) - window + 1)
             splits = range(low // SPLIT, int(positions[first + n - 1]) // SPLIT + 1)
             pieces = [(s, s + 1) for s in splits] if few else [(splits.start, splits.stop)]
-            where[first : first + n, 0] = np.arange(row, row + n)
-            where[first : first + n, 1:] = len(pieces), n
-            for a, b in pieces:
-                tasks[count, [FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT]] = first, n, a, b
-                tasks[count, [PARTIAL_ROW, TABLE]] = row, table
+            for token in range(n):
+                where[first + token] = row + token, len(pieces), n
+            for begin, stop in pieces:
+                tasks[count, :_USED] = first, n, begin, stop, row, table
                 count += 1
                 row += n
     return count
-
-

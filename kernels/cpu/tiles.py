@@ -8,7 +8,7 @@ An activation tile (`quantise` in elementwise.py writes it) holds T tokens inter
 8 steps of T x 4 int8, T scales f32, T scaled sums f32 (scale times the sum of the 32), and T pairs of int16 twice: minus
 the sums that the two int16 halves of a lane would collect over steps 0-3 and 4-7. 48 T bytes.
 
-Operands: B 32 weight bytes (lane r holds four columns of row r), A integer sums being collected, I their int32 totals,
+Operands: B 32 weight bytes (lane r holds four columns of row r), A integer sums being collected, N their int32 totals,
 S one small integer scale per row, F float sums (T of them), D one float per row. p and x are addresses.
 """
 
@@ -21,8 +21,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import models, register_model
 
-from . import simd
-from .simd import F32, I8, I16, I32, I64, constant, f32x8, fma_of, i8x32, i64, pointer, shuffle, splat, void, word
+from . import simd, vector
+from .simd import word
+from .vector import F32, I8, I16, I32, I64, constant, f32x8, fma_of, i8x32, i64, pointer, shuffle, splat, void
 
 BYTES, SHORTS, INTS, FLOATS = i8x32.llvm, ir.VectorType(I16, 16), ir.VectorType(I32, 8), f32x8.llvm
 AHEAD = 1024
@@ -95,7 +96,7 @@ class Avx2:
 
     @staticmethod
     def product(b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
-        return simd.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, w, q)
+        return vector.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, w, q)
 
     @classmethod
     def mac(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
@@ -113,11 +114,11 @@ class Avx2:
 
     @staticmethod
     def total(b: ir.IRBuilder, a: ir.Value) -> ir.Value:
-        return simd.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, constant(SHORTS, 1))
+        return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, constant(SHORTS, 1))
 
     @staticmethod
     def scaled(b: ir.IRBuilder, a: ir.Value, s: ir.Value) -> ir.Value:
-        return simd.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, s)
+        return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, s)
 
     @staticmethod
     def scale_of(b: ir.IRBuilder, shorts: ir.Value, which: int) -> ir.Value:
@@ -126,9 +127,9 @@ class Avx2:
     @staticmethod
     def signed(b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
         """s8 x s8 as |w| * sign(q, w): exact, since |q| <= 127 and 2 * 128 * 127 fits int16."""
-        sign = lambda v, s: simd.call(b, "llvm.x86.avx2.psign.b", BYTES, v, s)  # noqa: E731
-        pairs = simd.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, sign(w, w), sign(q, w))
-        return simd.call(b, "llvm.x86.avx2.pmadd.wd", INTS, pairs, constant(SHORTS, 1))
+        sign = lambda v, s: vector.call(b, "llvm.x86.avx2.psign.b", BYTES, v, s)  # noqa: E731
+        pairs = vector.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, sign(w, w), sign(q, w))
+        return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, pairs, constant(SHORTS, 1))
 
 
 class Generic:
@@ -237,8 +238,8 @@ def _add_bytes(w: Any) -> None:
 
 
 def _add_integers(w: Any, T: int) -> None:
-    way: Any = WAYS[simd.LEVEL]
-    A, I, S, B = Tile("a", way.sums, T), Tile("i", INTS, T), Scale(way.scale), i8x32
+    way: Any = WAYS[vector.LEVEL]
+    A, N, S, B = Tile("a", way.sums, T), Tile("i", INTS, T), Scale(way.scale), i8x32
     each = lambda one: lambda b, v, *rest: _tuple(b, [one(b, b.extract_value(v, t), *rest) for t in range(T)])  # noqa: E731
 
     def start(fields: tuple[int, ...]) -> Any:
@@ -258,13 +259,13 @@ def _add_integers(w: Any, T: int) -> None:
     w.first = word(A, B, i64)(lambda b, v, x: _tuple(b, [way.product(b, v, _bytes_at(b, x, 4 * t)) for t in range(T)]))
     unpack = lambda b, v: [b.extract_value(v, t) for t in range(T)]  # noqa: E731
     w.mac = word(A, A, B, i64)(lambda b, a, v, x: _tuple(b, way.mac(b, unpack(b, a), v, x)))
-    w.total = word(I, A)(each(way.total))
-    w.scaled = word(I, A, S)(each(way.scaled))
-    w.add = word(I, I, I)(lambda b, u, v: _tuple(b, [b.add(*p) for p in zip(unpack(b, u), unpack(b, v), strict=True)]))
-    w.first_signed = word(I, B, i64)(
+    w.total = word(N, A)(each(way.total))
+    w.scaled = word(N, A, S)(each(way.scaled))
+    w.add = word(N, N, N)(lambda b, u, v: _tuple(b, [b.add(*p) for p in zip(unpack(b, u), unpack(b, v), strict=True)]))
+    w.first_signed = word(N, B, i64)(
         lambda b, v, x: _tuple(b, [way.signed(b, v, _bytes_at(b, x, 4 * t)) for t in range(T)])
     )
-    w.mac_signed = word(I, I, B, i64)(
+    w.mac_signed = word(N, N, B, i64)(
         lambda b, a, v, x: _tuple(
             b, [b.add(s, way.signed(b, v, _bytes_at(b, x, 4 * t))) for t, s in enumerate(unpack(b, a))]
         )
@@ -289,20 +290,20 @@ def _add_integers(w: Any, T: int) -> None:
 
 
 def _add_floats(w: Any, T: int) -> None:
-    F, I, D = Tile("f", FLOATS, T), Tile("i", INTS, T), f32x8
+    F, N, D = Tile("f", FLOATS, T), Tile("i", INTS, T), f32x8
     at = lambda b, v, t: b.extract_value(v, t)  # noqa: E731
     to_float = lambda b, v, t: b.sitofp(b.extract_value(v, t), FLOATS)  # noqa: E731
     all_of = lambda one: lambda b, *v: _tuple(b, [one(b, t, *v) for t in range(T)])  # noqa: E731
     scale, total = 32 * T, 36 * T
     w.zero = word(F)(lambda b: _tuple(b, [constant(FLOATS, 0.0)] * T))
-    w.fma_dx = word(F, F, I, D, i64)(
+    w.fma_dx = word(F, F, N, D, i64)(
         all_of(
             lambda b, t, acc, i, d, x: fma_of(
                 b, to_float(b, i, t), b.fmul(d, _float_at(b, x, scale + 4 * t)), at(b, acc, t)
             )
         )
     )
-    w.fma_x = word(F, F, I, i64)(
+    w.fma_x = word(F, F, N, i64)(
         all_of(lambda b, t, acc, i, x: fma_of(b, to_float(b, i, t), _float_at(b, x, scale + 4 * t), at(b, acc, t)))
     )
     w.fma_m = word(F, F, D, i64)(

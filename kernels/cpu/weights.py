@@ -155,5 +155,3 @@ def pack(matrix: Matrix, kernels: Mapping[str, int], threads: Threads) -> Matrix
 def scratch_bytes(matrices: list[Matrix]) -> int:
     """Scratch a thread needs to pack eight rows of any raw matrix."""
     return max((m.group_bytes for m in matrices if not m.packed), default=0) + SLACK
-
-

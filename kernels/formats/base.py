@@ -6,6 +6,7 @@ Bytes are little-endian, as GGUF stores them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,8 @@ class Format:
 def split(groups: Bytes, *sizes: int) -> list[Bytes]:
     """Cut u8[n, group_bytes] into its fields, u8[n, size] each; the sizes add up to group_bytes."""
     assert sum(sizes) == groups.shape[1]
-    return np.split(groups, np.cumsum(sizes[:-1]), axis=1)
+    ends = list(itertools.accumulate(sizes))
+    return [groups[:, end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def f16(field: Bytes) -> Floats:

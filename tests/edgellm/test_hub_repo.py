@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -125,8 +126,10 @@ def test_all_parts_are_downloaded_with_progress(cache: Path, monkeypatch: pytest
         # Wait until the watcher has seen this half, so that the test needs no luck.
         before = len(seen)
         (blobs / f"{Path(name).name}.incomplete").write_bytes(bytes(60))
-        while len(seen) < before + 3:
-            pass
+        for _ in range(1000):
+            if len(seen) >= before + 3:
+                break
+            time.sleep(0.01)
         return cache / name
 
     monkeypatch.setattr(hub_repo, "_download", download)

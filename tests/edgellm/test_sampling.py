@@ -161,7 +161,7 @@ def test_unusable_logits_are_an_error(params: SamplingParams, value: float, plac
     ],
 )
 def test_draws_follow_the_distribution(params: SamplingParams) -> None:
-    logits = make_logits("normal", 60, 8) / 2
+    logits = make_logits("normal", 60, 8) * np.float32(0.5)
     ids, probabilities, _ = plain_distribution(logits, params)
     rng = np.random.Generator(np.random.PCG64(7))
     count = 4000

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from edgellm.kernels import reference
 from edgellm.kernels.ops import Builder, CacheLayer, Rope
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edgellm.kernels.ops import Rope
-from edgellm.kernels.rope import cos_sin, inverse_frequencies, magnitude
 
 from edgellm.errors import ModelFileError
+from edgellm.kernels.ops import Rope
+from edgellm.kernels.rope import cos_sin, inverse_frequencies, magnitude
 
 POSITIONS = np.array([0, 1, 100, 5000], np.int64)
 PLAIN = Rope(dim=32, base=10000.0, pairs="halves")

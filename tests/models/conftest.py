@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edgellm.kernels.ops import Program
 
 from edgellm import models
+from edgellm.kernels.ops import Program
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from edgellm.kernels import reference
 
 from edgellm.errors import ModelFileError, UnsupportedError
+from edgellm.kernels import reference
 
 
 def attribute(program, op_name: str, key: str) -> list:

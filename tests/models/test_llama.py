@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from edgellm.kernels import reference
 
 from edgellm.errors import ModelFileError, UnsupportedError
+from edgellm.kernels import reference
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 

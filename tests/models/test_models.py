@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from edgellm.models import gemma3, llama
 
 from edgellm import models
 from edgellm.errors import ModelFileError, UnsupportedError
+from edgellm.models import gemma3, llama
 
 
 def test_get() -> None:

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Sequence as ListOf
 
 import numpy as np
-from edgellm.kernels.cache_layout import BLOCK_SIZE
-from edgellm.kernels.ops import Batch, CacheLayer
 from numpy.typing import NDArray
 
 from edgellm.cache.kv import KVCache
 from edgellm.config import EngineConfig
 from edgellm.engine import Engine
+from edgellm.kernels.cache_layout import BLOCK_SIZE
+from edgellm.kernels.ops import Batch, CacheLayer
 
 VOCAB_SIZE = 50
 
@@ -73,7 +73,9 @@ class ScriptedBackend:
         if last in self.poison:
             return np.full(self.vocab_size, np.nan, np.float32)
         if last in self.script:
-            return np.eye(self.vocab_size, dtype=np.float32)[self.script[last]] * 50.0
+            row = np.zeros(self.vocab_size, np.float32)
+            row[self.script[last]] = 50.0
+            return row
         return logits_of([self._read(batch, index, group) for group in range(len(self.windows))])
 
     def _read(self, batch: Batch, index: int, group: int) -> list[int]:

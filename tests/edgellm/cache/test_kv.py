@@ -7,16 +7,16 @@ import itertools
 import mmap
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped,unused-ignore]
 import pytest
-from edgellm.kernels.cache_layout import BLOCK_SIZE
-from edgellm.kernels.ops import CacheLayer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgellm.cache import kv
 from edgellm.cache.kv import NO_BLOCK, KVCache, ring_blocks
 from edgellm.errors import ContextError, EdgeLLMError, ResourceError
+from edgellm.kernels.cache_layout import BLOCK_SIZE
+from edgellm.kernels.ops import CacheLayer
 
 FULL = CacheLayer(2, 64)
 WINDOW = CacheLayer(1, 96, window=70)

@@ -87,7 +87,7 @@ class FakeLLM:
 
     def __init__(self) -> None:
         self.max_context = 4096
-        self.loaded = SimpleNamespace(weight_bytes=100_000_000, cache_bytes_per_token=1000, template=object())
+        self.loaded = SimpleNamespace(weight_bytes=100_000_000, cache_bytes=lambda n: 1000 * n, template=object())
         self.ends = "stop"
         self.script: list[list[Any]] = []
         self.loads: list[tuple[str, EngineConfig]] = []

@@ -18,7 +18,7 @@ def bandwidth(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     module = ModuleType("edgellm.kernels.cpu.bandwidth")
 
-    def read_bandwidth(threads: int) -> float:
+    def read_bandwidth(threads: int, folder: object, repeats: int) -> float:
         asked.append(threads)
         return 20e9
 

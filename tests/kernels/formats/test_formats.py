@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from edgellm.kernels import formats
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
 from edgellm.errors import UnsupportedError
+from edgellm.kernels import formats
 
 NAMES = sorted(formats.FORMATS)
 # Offsets of a group's f16 scales: the fields whose unusual values (zeros, subnormals, infinities) must survive.

@@ -1,0 +1,321 @@
+"""Engine on a scripted model: what a sequence gets depends on nothing but itself. Cases O16, O25."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_model import VOCAB_SIZE, expected_logits, make_engine
+
+from edgellm.config import SamplingParams
+from edgellm.engine import Engine, SharedEngine, default_max_context
+from edgellm.errors import ContextError, EdgeLLMError, OptionError
+from edgellm.sampling import is_greedy, sample
+from edgellm.sequence import Sequence
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def expected_output(prompt: list[int], params: SamplingParams, windows: list[int | None], count: int) -> list[int]:
+    """The first `count` ids after a prompt, without engine, cache or batch."""
+    ids = list(prompt)
+    rng = None if is_greedy(params) else np.random.Generator(np.random.PCG64(params.seed))
+    for _ in range(count):
+        ids.append(sample(expected_logits(ids, windows), params, rng))
+    return ids[len(prompt) :]
+
+
+def drain(engine: Engine) -> None:
+    while engine.has_work:
+        engine.step()
+
+
+PROMPTS = st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=90)
+PARAMS = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 12),
+    temperature=st.sampled_from([0.0, 1.0]),
+    top_k=st.sampled_from([0, 5]),
+    seed=st.integers(0, 5),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([[None], [8], [None, 70], [1, 65]]),
+    st.sampled_from([1, 3, 20, 64]),
+    st.integers(1, 4),
+    st.lists(st.tuples(PROMPTS, PARAMS, st.integers(0, 8), st.none() | st.integers(1, 8)), min_size=1, max_size=6),
+)
+def test_each_output_equals_its_solo_run(
+    windows: list[int | None],
+    chunk: int,
+    max_sequences: int,
+    requests: list[tuple[list[int], SamplingParams, int, int | None]],
+) -> None:
+    """Requests arrive and are cancelled at any step, in chunks of any size, more than there are slots."""
+    engine, backend = make_engine(windows, 110, (), chunk, max_sequences)
+    sequences = [Sequence(prompt, params) for prompt, params, _, _ in requests]
+    emitted: dict[Sequence, list[int]] = {sequence: [] for sequence in sequences}
+    number = 0
+    while engine.has_work or any(arrival >= number for _, _, arrival, _ in requests):
+        for sequence, (_, _, arrival, patience) in zip(sequences, requests, strict=True):
+            if arrival == number:
+                engine.add(sequence)
+            if patience is not None and arrival + patience == number:
+                engine.cancel(sequence)
+        for sequence, token_id in engine.step():
+            emitted[sequence].append(token_id)
+        number += 1
+    for sequence, (prompt, params, _, patience) in zip(sequences, requests, strict=True):
+        assert sequence.output_ids == emitted[sequence]
+        assert sequence.output_ids == expected_output(prompt, params, windows, sequence.num_output)
+        assert sequence.finish_reason == "length" or patience is not None
+        if sequence.finish_reason == "length":
+            assert sequence.num_output == params.max_tokens or len(sequence.token_ids) == 110
+    assert all((table == -1).all() for table in backend._cache.tables)
+    engine.close()
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 8, 20])
+def test_window_lengths_around_the_edge_equal_a_cache_free_model(chunk: int) -> None:
+    engine, _ = make_engine([8], 300, (), chunk, 1)
+    prompts = [list(range(20)), [*range(5), *range(30, 45)], list(range(20))]
+    prompts += [list(range(n)) for n in (7, 8, 9, 15, 16, 17)] + [[i % 50 for i in range(200)]]
+    for prompt in prompts:
+        sequence = Sequence(prompt, keep_logits=True)
+        engine.add(sequence)
+        drain(engine)
+        assert sequence.logits is not None and sequence.num_output == 0
+        assert sequence.logits.shape == (len(prompt), VOCAB_SIZE)
+        for i in range(len(prompt)):
+            assert (sequence.logits[i] == expected_logits(prompt[: i + 1], [8])).all()
+
+
+def test_logits_of_all_positions_beside_others() -> None:
+    engine, _ = make_engine(max_context=40, prefill_chunk=7)
+    prompt = list(range(40))  # the whole context: nothing is generated
+    asked, beside = Sequence(prompt, keep_logits=True), Sequence([1, 2, 3], SamplingParams(max_tokens=9, temperature=0))
+    engine.add(beside)
+    engine.add(asked)
+    drain(engine)
+    assert asked.logits is not None
+    expected = [expected_logits(prompt[: i + 1], [None]) for i in range(40)]
+    assert (asked.logits == np.array(expected)).all()
+    assert beside.output_ids == expected_output([1, 2, 3], GREEDY, [None], 9)
+
+
+def test_identical_requests_give_identical_answers_and_seeds_matter() -> None:
+    outputs = []
+    engine, _ = make_engine(prefill_chunk=31)
+    for seed in (1, 2, 1):
+        for length in (1, 2, 31, 32, 33):
+            sequence = Sequence(list(range(length)), SamplingParams(seed=seed, max_tokens=8, temperature=1.5))
+            engine.add(sequence)
+            drain(engine)
+            outputs.append(sequence.output_ids)
+    assert outputs[:5] == outputs[10:] and outputs[:5] != outputs[5:10]
+
+
+def test_the_context_rule() -> None:
+    engine, backend = make_engine(max_context=256, prefill_chunk=64)
+    for size in (256, 257, 5000):
+        with pytest.raises(ContextError, match=f"{size} tokens.*max_context is 256"):
+            engine.add(Sequence([1] * size))
+    assert not engine.has_work and backend.batches == []
+    with pytest.raises(ContextError, match="257 tokens"):
+        engine.add(Sequence([1] * 257, keep_logits=True))
+    for size, count in ((255, 1), (250, 6)):
+        sequence = Sequence([1] * size, SamplingParams(max_tokens=100))
+        engine.add(sequence)
+        drain(engine)
+        assert (sequence.num_output, sequence.finish_reason) == (count, "length")
+
+
+@pytest.mark.parametrize("ids", [[-1], [0, VOCAB_SIZE], [1 << 40]])
+def test_ids_out_of_range_are_refused(ids: list[int]) -> None:
+    engine, _ = make_engine()
+    with pytest.raises(OptionError, match=f"id {ids[-1]} is out of range.*0 to {VOCAB_SIZE - 1}"):
+        engine.add(Sequence(ids))
+    with pytest.raises(OptionError, match="empty"):
+        engine.add(Sequence([]))
+    assert not engine.has_work
+
+
+def test_any_end_id_stops_unless_ignored() -> None:
+    engine, backend = make_engine(eog_ids=[7, 9])
+    backend.script = {1: 2, 2: 9, 9: 3, 3: 3}
+    stopped, ignoring = (
+        Sequence([1], GREEDY),
+        Sequence([1], SamplingParams(temperature=0, ignore_eos=True, max_tokens=4)),
+    )
+    engine.add(stopped)
+    engine.add(ignoring)
+    drain(engine)
+    assert (stopped.output_ids, stopped.finish_reason) == ([2, 9], "stop")
+    assert (ignoring.output_ids, ignoring.finish_reason) == ([2, 9, 3, 3], "length")
+
+
+def test_cancelling_frees_the_slot_at_once() -> None:
+    engine, _ = make_engine(max_sequences=1)
+    first, second = Sequence([1], GREEDY), Sequence([2], SamplingParams(temperature=0, max_tokens=2))
+    engine.add(first)
+    engine.add(second)
+    engine.step()
+    assert second.slot == -1
+    engine.cancel(first)
+    assert first.finish_reason == "cancelled" and engine._cache.num_free_slots == 1
+    assert engine.step() == [(second, second.token_ids[-1])]
+    engine.cancel(second, "stop")
+    engine.cancel(second)
+    assert second.finish_reason == "stop" and not engine.has_work and engine.step() == []
+
+
+def test_unusable_logits_end_their_sequence_alone() -> None:
+    engine, backend = make_engine()
+    backend.poison = {40}
+    bad, good = Sequence([1, 40], GREEDY), Sequence([1, 2], SamplingParams(temperature=0, max_tokens=5))
+    backend.script = dict.fromkeys(range(40), 3)
+    engine.add(bad)
+    engine.add(good)
+    drain(engine)
+    assert bad.finish_reason == "error" and "logit is nan" in str(bad.error)
+    assert good.output_ids == [3] * 5
+
+
+def test_an_interrupted_step_is_done_again() -> None:
+    engine, backend = make_engine(prefill_chunk=4)
+    sequence = Sequence(list(range(10)), SamplingParams(temperature=0, max_tokens=6))
+    engine.add(sequence)
+    run, calls = backend.run, 0
+
+    def interrupted(batch: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls % 2:
+            raise KeyboardInterrupt
+        return run(batch)  # type: ignore[arg-type]
+
+    backend.run = interrupted  # type: ignore[assignment, method-assign]
+    while engine.has_work:
+        try:
+            engine.step()
+        except KeyboardInterrupt:
+            continue
+    assert sequence.output_ids == expected_output(list(range(10)), GREEDY, [None], 6)
+
+
+def test_close_ends_everything_and_later_use_is_a_clear_error() -> None:
+    engine, backend = make_engine()
+    sequence = Sequence([1], GREEDY)
+    engine.add(sequence)
+    engine.step()
+    engine.close()
+    engine.close()
+    assert backend.is_closed and sequence.is_finished and "closed before" in str(sequence.error)
+    for call in (engine.step, lambda: engine.add(Sequence([1]))):
+        with pytest.raises(EdgeLLMError, match="closed; load it again"):
+            call()
+    engine.cancel(sequence)
+
+
+def test_default_context() -> None:
+    values = [default_max_context(trained) for trained in (None, 0, -5, 2048, 4096, 131072, 1048576, 1 << 31)]
+    assert values == [4096, 4096, 4096, 2048, 4096, 4096, 4096, 4096]
+
+
+def in_threads(*functions: Callable[[], None]) -> None:
+    errors: list[BaseException] = []
+
+    def guarded(function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(function,), daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "a thread hangs"
+    if errors:
+        raise errors[0]
+
+
+def test_many_threads_share_an_engine_and_each_gets_its_own_answer() -> None:
+    engine, backend = make_engine([None, 8], max_sequences=3, prefill_chunk=5)
+    shared = SharedEngine(engine)
+
+    def ask(start: int) -> None:
+        for round_number in range(4):
+            prompt = [(start * 7 + i) % VOCAB_SIZE for i in range(1 + start + 3 * round_number)]
+            sequence = Sequence(prompt, SamplingParams(temperature=0, max_tokens=10))
+            shared.add(sequence)
+            seen: list[int] = []
+            while not (sequence.is_finished and len(seen) == sequence.num_output):
+                shared.wait(sequence, len(seen))
+                seen = sequence.output_ids
+                if start == 5 and len(seen) > 3:
+                    shared.cancel(sequence)
+            assert seen == expected_output(prompt, GREEDY, [None, 8], len(seen))
+            assert len(seen) == 10 or start == 5
+
+    in_threads(*[lambda start=start: ask(start) for start in range(6)])
+    assert not engine.has_work
+    assert max(len(set(batch.sequences.tolist())) for batch in backend.batches) > 1, "threads did not share steps"
+
+
+def test_changes_during_a_step_wait_for_its_end_and_a_closed_engine_wakes_everybody() -> None:
+    engine, backend = make_engine()
+    shared = SharedEngine(engine)
+    backend.gate = threading.Event()
+    first, second = Sequence([1], GREEDY), Sequence([2], GREEDY)
+    shared.add(first)
+    outcome: list[str] = []
+
+    def wait_for_first() -> None:
+        shared.wait(first, 0)
+        outcome.append("first")
+
+    def interfere() -> None:
+        while shared._busy_thread is None:
+            pass
+        shared.add(second)
+        shared.cancel(second)
+        assert engine._scheduler.sequences == [first] and not second.is_finished, "changed under a running step"
+        assert backend.gate is not None
+        backend.gate.set()
+        shared.wait(second, 0)
+        outcome.append("second")
+        shared.close()
+
+    in_threads(wait_for_first, interfere)
+    assert sorted(outcome) == ["first", "second"]
+    assert second.finish_reason == "cancelled" and backend.is_closed
+    assert first.num_output >= 1 and first.is_finished
+    shared.wait(first, 10**6)
+    with pytest.raises(EdgeLLMError, match="closed"):
+        shared.add(Sequence([1]))
+
+
+def test_an_error_in_a_step_leaves_the_turn_to_others() -> None:
+    engine, backend = make_engine()
+    shared = SharedEngine(engine)
+    sequence = Sequence([1], SamplingParams(temperature=0, max_tokens=2))
+    shared.add(sequence)
+    run = backend.run
+
+    def fail(batch: object) -> object:
+        backend.run = run  # type: ignore[method-assign]
+        raise KeyboardInterrupt
+
+    backend.run = fail  # type: ignore[assignment, method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        shared.wait(sequence, 0)
+    in_threads(lambda: shared.wait(sequence, 1))
+    assert sequence.num_output == 2
