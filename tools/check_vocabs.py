@@ -59,8 +59,10 @@ def load_vectors(path: Path) -> list[tuple[str, list[int]]]:
     """Return the texts beside a vocabulary and their ids."""
     texts = path.with_name(path.name + ".inp").read_bytes().decode("utf-8").split(SEPARATOR)
     lines = path.with_name(path.name + ".out").read_text("utf-8").split("\n")
-    # Both end with a line break, so the last item is no vector.
-    return [(text, [int(i) for i in line.split()]) for text, line in zip(texts[:-1], lines[:-1], strict=True)]
+    for items in (texts, lines):  # what follows the last separator is no vector; one file has none at its end
+        if items[-1] == "":
+            items.pop()
+    return [(text, [int(i) for i in line.split()]) for text, line in zip(texts, lines, strict=True)]
 
 
 def check(path: Path, show: bool) -> Result:

@@ -67,11 +67,12 @@ def make_model(texts: list[bytes], scores: npt.NDArray[np.float32], types: vocab
     vocab.decode_texts(texts, "tokenizer.ggml.tokens")
     lengths = [_varint(i) for i in range(max(map(len, texts)) + 64)]
     packed = scores.tobytes()
+    # sentencepiece wants exactly one unknown piece, and all bytes or none.
+    never_made = (vocab.UNKNOWN,) if _has_all_bytes(types) else (vocab.UNKNOWN, vocab.BYTE)
     parts = []
     for i, (text, kind) in enumerate(zip(texts, types.tolist(), strict=True)):
         text = text or b"[EMPTY_%d]" % i
-        # sentencepiece wants exactly one unknown piece.
-        kind = vocab.UNKNOWN if i == unknown else vocab.CONTROL if kind == vocab.UNKNOWN else kind
+        kind = vocab.UNKNOWN if i == unknown else vocab.CONTROL if kind in never_made else kind
         piece = b"\x0a" + lengths[len(text)] + text + b"\x15" + packed[4 * i : 4 * i + 4] + _TYPE_FIELD.get(kind, b"")
         parts.append(b"\x0a" + lengths[len(piece)] + piece)
     parts.append(_message(2, _trainer(types, unknown)))
@@ -81,9 +82,12 @@ def make_model(texts: list[bytes], scores: npt.NDArray[np.float32], types: vocab
 
 def _trainer(types: vocab.Types, unknown: int) -> bytes:
     """TrainerSpec: model_type (3) is BPE, byte_fallback (35) where all 256 bytes are there, unk_id (40), no other."""
-    has_bytes = int(np.count_nonzero(types == vocab.BYTE)) == 256
-    fields = [(3, 2), (35, int(has_bytes)), (40, unknown), (41, -1), (42, -1), (43, -1)]
+    fields = [(3, 2), (35, int(_has_all_bytes(types))), (40, unknown), (41, -1), (42, -1), (43, -1)]
     return b"".join(_number(field, value) for field, value in fields)
+
+
+def _has_all_bytes(types: vocab.Types) -> bool:
+    return int(np.count_nonzero(types == vocab.BYTE)) == 256
 
 
 def _varint(value: int) -> bytes:

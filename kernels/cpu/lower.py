@@ -91,7 +91,7 @@ def task_tokens(program: Program) -> int:
         for op in program.ops
         if op.name == "attention"
     )
-    return max(1, 24 // shared)
+    return max(1, 24 // int(shared))
 
 
 def attention_scratch_bytes(program: Program, tokens: int) -> int:

@@ -41,23 +41,26 @@ def test_the_package_reads_what_is_written() -> None:
     """Parse with the package's own protobuf, so that field numbers are not only right by luck."""
     from sentencepiece import SentencePieceProcessor
 
-    types = np.array([2, 3, 6, 1, 4, 5, 2], np.int32)
-    texts = [b"<unk>", b"<s>", b"<0x00>", b"a", b"", "\u4e2d".encode(), b"<other>"]
-    scores = np.arange(7, dtype=np.float32) / -4
+    types = np.array([2, 3, 5, 1, 4, 5, 2, *[6] * 256], np.int32)
+    texts = [b"<unk>", b"<s>", b"b", b"a", b"", "\u4e2d".encode(), b"<other>", *(b"<0x%02X>" % b for b in range(256))]
+    scores = np.arange(len(texts), dtype=np.float32) / -4
     processor = SentencePieceProcessor()
     processor.LoadFromSerializedProto(spm_model.make_model(texts, scores, types, 0))
-    assert [processor.id_to_piece(i) for i in range(7)] == [
-        "<unk>",
-        "<s>",
-        "<0x00>",
-        "a",
-        "[EMPTY_4]",
-        "\u4e2d",
-        "<other>",
-    ]
-    assert [processor.get_score(i) for i in range(7)] == scores.tolist()
-    assert processor.unk_id() == 0 and processor.bos_id() == -1 and processor.eos_id() == -1
-    assert processor.is_control(1) and processor.is_byte(2) and processor.is_unused(5) and processor.is_control(6)
+    expected = ["<unk>", "<s>", "b", "a", "[EMPTY_4]", "\u4e2d", "<other>"]
+    assert [processor.id_to_piece(i) for i in range(7)] == expected
+    assert [processor.get_score(i) for i in range(7)] == scores[:7].tolist()
+    assert processor.unk_id() == 0
+    assert processor.is_control(1) and processor.is_unused(5) and processor.is_control(6) and processor.is_byte(7)
+    assert processor.encode("a\u00e9") == [3, 7 + 0xC3, 7 + 0xA9]
+
+
+def test_an_incomplete_set_of_bytes_is_left_alone() -> None:
+    tokens = ["<unk>", "<0x41>", "a"]
+    metadata = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [2, 6, 1]}
+    metadata |= {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0, 0.0, 0.0]}  # type: ignore[dict-item]
+    tokenizer = Tokenizer(metadata | {"tokenizer.ggml.add_space_prefix": False})
+    assert tokenizer.encode("aA") == [2, 0]
+    assert tokenizer.token_bytes(1) == b"A"
 
 
 def test_a_model_is_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

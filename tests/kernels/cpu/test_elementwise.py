@@ -1,0 +1,258 @@
+"""Kernels on rows against reference.py: norm, gated, rope, sums, copies; exp and half precision against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cpu_kernels as cpu
+import numpy as np
+import pytest
+
+from edgellm.kernels import reference
+from edgellm.kernels.cpu import slots
+from edgellm.kernels.cpu.memory import address, aligned, aligned_f32
+from edgellm.kernels.cpu.rope_table import RopeTable
+from edgellm.kernels.ops import Rope
+
+SENTINEL = np.float32(-12345.0)
+levels = pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def shuffled(count: int) -> list[int]:
+    return np.random.default_rng(count).permutation(count).tolist()
+
+
+# ---- norm ----
+def run_norm(level: str, x: np.ndarray, weight: np.ndarray, parts: int, how: int, out: np.ndarray, stride: int) -> None:
+    rows, weight = cpu.make_rows(x, fill=SENTINEL), aligned_f32(weight)
+    width = x.shape[1] // parts
+    arguments = [address(rows), rows.strides[0], address(weight), cpu.float_word(1e-5), parts, width]
+    arguments += [address(out), stride, how, 2]
+    cpu.call(level, "norm", arguments, shuffled(len(x) * parts))
+
+
+@levels
+@pytest.mark.parametrize("how", [slots.STORE, slots.ADD])
+@pytest.mark.parametrize("width", [8, 12, 32, 40, 48, 64, 96, 256, 576])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_norm(parts: int, width: int, how: int, level: str) -> None:
+    x, weight, before = floats(5, parts * width) * 3, floats(width, seed=1), floats(5, parts * width, seed=2)
+    out = cpu.make_rows(before, fill=SENTINEL)
+    run_norm(level, x, weight, parts, how, out, out.strides[0])
+    want = reference.rms_norm(x, weight, 1e-5, parts) + (before if how == slots.ADD else 0)
+    np.testing.assert_allclose(out[:, : parts * width], want, rtol=3e-6, atol=1e-6)
+    if width % 32:  # what lies behind a row's last part is not touched
+        assert (out[:, parts * width :] == SENTINEL).all()
+
+
+@levels
+@pytest.mark.parametrize("width", [32, 64, 96, 256, 576])
+def test_norm_quantises(width: int, level: str) -> None:
+    x, weight = floats(5, width) * 3, floats(width, seed=1)
+    plain = cpu.make_rows(np.zeros_like(x))
+    run_norm(level, x, weight, 1, slots.STORE, plain, plain.strides[0])
+    tiles = aligned(3 * width // 32 * 96).reshape(3, width // 32, 96)
+    run_norm(level, x, weight, 1, slots.QUANTISE, tiles, width // 32)
+    got, _ = cpu.read_tiles(tiles, 5, 2)
+    want = cpu.quantised(plain[:, :width])
+    assert all(np.array_equal(getattr(got, f), getattr(want, f)) for f in ("values", "scales", "sums"))
+
+
+def test_norm_has_the_same_bits_on_every_level() -> None:
+    results = []
+    for level in cpu.get_available_levels():
+        x, out = floats(3, 200), cpu.make_rows(np.zeros((3, 200), np.float32))
+        run_norm(level, x, floats(200, seed=1), 1, slots.STORE, out, out.strides[0])
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+
+
+# ---- gated ----
+def run_gated(level: str, gate: np.ndarray, up: np.ndarray, activation: int, how: int, out: np.ndarray) -> None:
+    a, b = cpu.make_rows(gate), cpu.make_rows(up)
+    groups, some = a.shape[1] // 32, 2
+    stride = groups if how == slots.QUANTISE else out.strides[0]
+    arguments = [address(a), address(b), a.strides[0], groups, some, activation, address(out), stride, how, 1]
+    cpu.call(level, "gated", arguments, shuffled(len(gate) * -(-groups // some)))
+
+
+ACTIVATIONS = pytest.mark.parametrize(("name", "code"), [("silu", slots.SILU), ("gelu", slots.GELU)])
+
+
+@levels
+@ACTIVATIONS
+@pytest.mark.parametrize("width", [8, 32, 96, 160, 1536])
+def test_gated(name: str, code: int, width: int, level: str) -> None:
+    gate, up = floats(4, width) * 4, floats(4, width, seed=1)
+    out = cpu.make_rows(np.zeros_like(up))
+    run_gated(level, gate, up, code, slots.STORE, out)
+    np.testing.assert_allclose(out[:, :width], reference.gated(gate, up, name), rtol=2e-6, atol=3e-6)
+    if width % 32 == 0:
+        tiles = aligned(4 * width // 32 * 48).reshape(4, width // 32, 48)
+        run_gated(level, gate, up, code, slots.QUANTISE, tiles)
+        got, want = cpu.read_tiles(tiles, 4, 1)[0], cpu.quantised(out[:, :width])
+        assert all(np.array_equal(getattr(got, f), getattr(want, f)) for f in ("values", "scales", "sums"))
+
+
+@levels
+@ACTIVATIONS
+def test_gated_far_out(name: str, code: int, level: str) -> None:
+    sizes = np.array([0, 1e-45, 1e-38, 1e-20, 1e-6, 0.1, 5, 9, 20, 80, 87, 88, 89, 100, 1e4, 1e10, 1e30, 3e38])
+    gate = np.concatenate([sizes, -sizes])[None].astype(np.float32)
+    out = cpu.make_rows(np.zeros_like(gate))
+    run_gated(level, gate, np.ones_like(gate), code, slots.STORE, out)
+    got = out[0, : gate.shape[1]].astype(np.float64)
+    x = gate[0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        inner = x if name == "silu" else 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+        want = x / (1 + np.exp(-inner))
+    # exp turns its argument's rounding into a relative error. It ends at 88, so 0 may be |x| * exp(-88).
+    allowed = 2e-7 * (4 + np.minimum(np.abs(inner), 100)) * np.abs(want) + 1.1 * np.abs(x) * np.exp(-88.0) + 1e-44
+    assert (np.abs(got - want) <= allowed).all()
+
+
+@levels
+def test_gated_keeps_what_is_no_number(level: str) -> None:
+    gate = np.array([[np.nan, 1, np.inf, 1]], np.float32)
+    up = np.array([[1, np.nan, 1, np.inf]], np.float32)
+    for code in (slots.SILU, slots.GELU):
+        out = cpu.make_rows(np.zeros_like(up))
+        run_gated(level, gate, up, code, slots.STORE, out)
+        assert np.isnan(out[0, :2]).all() and (out[0, 2:4] == np.inf).all()
+
+
+# ---- rope ----
+@levels
+@pytest.mark.parametrize("pairs", ["adjacent", "halves"])
+@pytest.mark.parametrize(
+    ("dim", "head_dim"), [(8, 8), (10, 12), (6, 16), (16, 16), (32, 64), (40, 40), (50, 64), (80, 80), (128, 128), (256, 256)]
+)
+def test_rope(dim: int, head_dim: int, pairs: str, level: str) -> None:
+    rope = Rope(dim=dim, base=1e4, pairs=pairs, scaling="linear", factor=2.0)
+    positions = np.array([0, 1, 63, 64, 130, 130, 7], np.int64)
+    factors = np.linspace(1, 8, dim // 2, dtype=np.float32)
+    table = RopeTable(rope, factors, 192)
+    table.reach(131)
+    x = floats(len(positions), 3 * head_dim)
+    rows = cpu.make_rows(x, fill=SENTINEL)
+    arguments = [address(rows), rows.strides[0], 3, head_dim, dim, address(table.values), int(pairs == "halves")]
+    cpu.call(level, "rope", arguments, shuffled(len(x)), {slots.POSITIONS: address(positions)})
+    want = reference.rope(x, 3, rope, positions, factors)
+    np.testing.assert_allclose(rows[:, : 3 * head_dim], want, rtol=1e-6, atol=3e-7)
+    assert (rows[:, 3 * head_dim :] == SENTINEL).all()
+    if dim < head_dim:  # the tail of a head does not turn
+        tails = rows[:, : 3 * head_dim].reshape(len(x), 3, head_dim)[..., dim:]
+        assert np.array_equal(tails, x.reshape(len(x), 3, head_dim)[..., dim:])
+
+
+def test_rope_tables_do_not_depend_on_who_asked_first() -> None:
+    rope = Rope(dim=16, base=1e4, pairs="halves")
+    at_once, slowly = RopeTable(rope, None, 300), RopeTable(rope, None, 300)
+    at_once.reach(300)
+    for n in range(1, 301, 7):
+        slowly.reach(n)
+    slowly.reach(300)
+    assert np.array_equal(at_once.values, slowly.values)
+
+
+# ---- sums and copies ----
+@levels
+@pytest.mark.parametrize("one_row", [False, True])
+def test_add_rows(one_row: bool, level: str) -> None:
+    x, y = floats(5, 70), floats(5, 70, seed=1)
+    a, b, out = cpu.make_rows(x), cpu.make_rows(y), cpu.make_rows(np.zeros_like(x))
+    arguments = [address(a), a.strides[0], address(b), 0 if one_row else b.strides[0], address(out), out.strides[0], 3]
+    cpu.call(level, "add_rows", arguments, shuffled(5))
+    assert np.array_equal(out[:, :70], x + (y[0] if one_row else y))
+
+
+@levels
+def test_gather(level: str) -> None:
+    x, wanted = cpu.make_rows(floats(9, 70)), np.array([0, 3, 4, 8], np.int64)
+    out = cpu.make_rows(np.zeros((4, 70), np.float32))
+    arguments = [address(x), x.strides[0], address(out), 3]
+    cpu.call(level, "gather", arguments, shuffled(4), {slots.LOGIT_ROWS: address(wanted)})
+    assert np.array_equal(out[:, :70], x[wanted, :70])
+
+
+# ---- exp ----
+def test_exp_is_within_one_and_a_half_units() -> None:
+    """The word is compiled here, by itself: no kernel is just an exp."""
+    from numba import njit
+
+    from edgellm.kernels.cpu.simd import exp, load_f32x32, store_f32x32
+
+    def every(source: int, target: int, count: int) -> None:
+        for i in range(0, 4 * count, 128):
+            store_f32x32(target + i, exp(load_f32x32(source + i)))
+
+    compiled = njit(error_model="numpy")(every)
+
+    def run(values: Sequence[float] | np.ndarray) -> np.ndarray:
+        x, y = (cpu.make_copy(np.asarray(values, np.float32)) for _ in range(2))
+        compiled(address(x), address(y), len(x))
+        return y
+
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.linspace(-87, 88, 1 << 19), rng.standard_normal(1 << 18) * 3, rng.standard_normal(1 << 17) / 99])
+    x = x.astype(np.float32)
+    want = np.exp(x.astype(np.float64))
+    unit = np.spacing(want.astype(np.float32)).astype(np.float64)
+    assert (np.abs(run(x) - want) / unit).max() <= 1.5
+    edges = run(np.resize(np.array([0, -0.0, -87, -88, -1e30, -np.inf, 88, 89, 1e30, np.inf], np.float32), 32))[:10]
+    assert (edges[:2] == 1).all() and (edges[3:6] == edges[2]).all() and (edges[7:] == edges[6]).all()
+    assert 0 < edges[2] < 1.7e-38 and 1.6e38 < edges[6] < np.inf
+
+
+# ---- half precision ----
+@levels
+def test_every_half_is_read_exactly(level: str) -> None:
+    """Through the F16 matrix kernel, times one."""
+    halves = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 1)
+    got = cpu.product(level, "F16", halves.view(np.uint8), np.ones((1, 1), np.float32), 1)[0]
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        want = halves[:, 0].view(np.float16).astype(np.float32)
+    numbers = ~np.isnan(want)
+    assert np.array_equal(got[numbers], want[numbers]) and np.isnan(got[~numbers]).all()
+
+
+@levels
+def test_floats_become_halves_as_in_numpy(level: str) -> None:
+    """Through store_kv: K's halves are written one by one and V's in vectors."""
+    values = interesting_floats()
+    tokens, dim = len(values) // 40, 40
+    rows = cpu.make_rows(values[: tokens * dim].reshape(tokens, dim))
+    tiles, v_bytes = -(-tokens // 64), 64 * 64 * 2
+    k, v = aligned(tiles * 64 * dim * 2), aligned(tiles * v_bytes)
+    table, zeros = np.arange(tiles, dtype=np.int32), np.zeros(tokens, np.int64)
+    positions = np.arange(tokens, dtype=np.int64)
+    source = [address(rows), rows.strides[0]]
+    arguments = [*source, *source, address(k), address(v), address(table), 0, 1, dim, 64 * dim * 2, v_bytes]
+    cpu.call(level, "store_kv", arguments, range(tokens), {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros)})
+    got_k = k.view(np.uint16).reshape(tiles, 2, dim, 32).transpose(0, 1, 3, 2).reshape(-1, dim)[:tokens]
+    got_v = v.view(np.uint16).reshape(tiles, 2, 64, 32).transpose(0, 2, 1, 3).reshape(-1, 64)[:tokens]
+    assert not got_v[:, dim:].any(), "padding must be zero"
+    with np.errstate(over="ignore"):
+        want = rows[:, :dim].astype(np.float16)
+    for got in (got_k, got_v[:, :dim]):
+        assert np.array_equal(np.isnan(got.view(np.float16)), np.isnan(want))
+        numbers = ~np.isnan(want)
+        assert np.array_equal(got[numbers], want.view(np.uint16)[numbers])
+
+
+def interesting_floats() -> np.ndarray:
+    """All halves, the floats around the middle between neighbours, and random bits of every size; NaNs of many kinds."""
+    with np.errstate(invalid="ignore"):
+        halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    finite = np.sort(halves[np.isfinite(halves)])
+    middles = (finite[1:] + finite[:-1]) / 2
+    around = [np.nextafter(middles, np.float32(s)) for s in (-np.inf, np.inf)]
+    edges = np.array([65519.996, 65520, 65536, 1e10, 3.4e38, 1e-45, 1e-38, 2**-25, 2**-24, 6.1e-5], np.float32)
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, 200_000, np.uint32).view(np.float32)
+    near = (rng.standard_normal(200_000) * 2.0 ** rng.integers(-26, 17, 200_000)).astype(np.float32)
+    return np.concatenate([halves, middles, *around, edges, -edges, bits, near])
