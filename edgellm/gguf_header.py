@@ -74,8 +74,8 @@ def quote(text: bytes | str) -> str:
 class StringArray(Sequence[str]):
     """An array of strings, left in the file until asked for. The bytes stay valid only while the file is open."""
 
-    def __init__(self, buffer: Buffer, start: int, count: int, where: str) -> None:
-        self._buffer, self._start, self._count, self._where = buffer, start, count, where
+    def __init__(self, buffer: Buffer, start: int, end: int, count: int, where: str) -> None:
+        self._buffer, self._start, self._end, self._count, self._where = buffer, start, end, count, where
         self._offsets: list[int] | None = None
 
     def __len__(self) -> int:
@@ -95,6 +95,10 @@ class StringArray(Sequence[str]):
         """Return string `index` as its bytes. Raises IndexError out of range."""
         at = self._load_offsets()[index]
         return self._buffer[at + 8 : at + 8 + U64.unpack_from(self._buffer, at)[0]]
+
+    def view(self) -> memoryview:
+        """Return the array as it lies in the file: each string's length (u64), then its bytes."""
+        return memoryview(self._buffer)[self._start : self._end]
 
     def raw_list(self) -> list[bytes]:
         """Return all strings as bytes, in one pass."""
@@ -190,7 +194,7 @@ def _take_strings(cursor: _Cursor, key: str) -> StringArray:
     if at > cursor.size:
         cursor.fail(f"a string in {key} reaches past the end of the file")
     cursor.at = at
-    return StringArray(buffer, start, count, f"{cursor.path}: {key}")
+    return StringArray(buffer, start, at, count, f"{cursor.path}: {key}")
 
 
 def _take_array(cursor: _Cursor, key: str) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelFileError
+from ..gguf import StringArray
 from ..paths import home
 from . import vocab
 
@@ -124,8 +125,9 @@ def _digest(metadata: Mapping[str, Any], scores: npt.NDArray[np.float32], types:
     content.update(struct.pack("<QQ", len(types), unknown))
     content.update(scores.data)
     content.update(types.data)
-    if hasattr(tokens, "view"):  # the array as it lies in the file, lengths included
-        content.update(tokens.view())
+    if isinstance(tokens, StringArray):
+        with tokens.view() as stored:
+            content.update(stored)
     else:
         texts = vocab.raw_texts(metadata, "tokenizer.ggml.tokens")
         content.update(np.fromiter(map(len, texts), np.int64, len(texts)).data)
