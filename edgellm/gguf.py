@@ -50,15 +50,13 @@ class GGUFFile:
     def forget(self, name: str) -> None:
         """Give a tensor's mapped pages back to the system; reading it again maps them anew. Does nothing on Windows."""
         info = self._find(name)
-        mapped = self._map_of(info)
-        if not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        # Whole pages only: the pages at the edges hold other tensors too, and may be in use.
-        page = mmap.PAGESIZE
-        start, end = -(-info.offset // page) * page, (info.offset + info.nbytes) // page * page
-        if end > start:
-            with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
-                mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
+        _forget(self._map_of(info), info.offset, info.offset + info.nbytes)
+
+    def forget_headers(self) -> None:
+        """The same for everything before the tensors: a vocabulary is megabytes, and rarely read twice."""
+        for part, mapped in enumerate(self._maps):
+            starts = [info.offset for info in self.tensors.values() if info.part == part]
+            _forget(mapped, 0, min(starts, default=len(mapped)))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a metadata value, or `default` where the file lacks the key."""
@@ -134,6 +132,17 @@ def _open_part(path: Path, maps: list[mmap.mmap], part: int) -> Header:
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}") from None
     return load_header(maps[-1], str(path), part)
+
+
+def _forget(mapped: mmap.mmap, start: int, end: int) -> None:
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    # Whole pages only: the pages at the edges hold other tensors too, and may be in use.
+    page = mmap.PAGESIZE
+    start, end = -(-start // page) * page, end // page * page
+    if end > start:
+        with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
+            mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 def _close_maps(maps: list[mmap.mmap]) -> None:

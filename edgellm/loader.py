@@ -79,6 +79,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     architecture = str(file.require("general.architecture"))
     program = models.get(architecture).build(file.metadata, file.tensors)
     tokenizer = Tokenizer.from_gguf(file)
+    file.forget_headers()
     max_context = config.max_context or default_max_context(models.context_length(file.metadata))
     prefill_chunk = min(config.prefill_chunk, max_context)
     cache = KVCache(program.cache_layers, max_context, config.max_sequences, prefill_chunk)

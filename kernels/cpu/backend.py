@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..ops import Batch, Op, Program, Rope
 from . import isa, lower, objects, slots, tasks, threads, weights
-from .memory import address, aligned
+from .memory import address, aligned, release_code
 from .plan import Buffer, make_plan
 from .rope_table import RopeTable
 
@@ -61,6 +61,7 @@ class CpuBackend:
         self.program, self.level = program, level or isa.choose().level
         names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source, packed)]
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
+        release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
         raw = [] if packed else [weights.raw_matrix(source, n) for n in _matrix_names(program)]
@@ -169,11 +170,9 @@ class CpuBackend:
 
     def _embed(self, token_ids: NDArray[np.int32]) -> None:
         """x = scale * table rows. Python's NumPy does it: a few microseconds, and no kernel per format."""
-        table = self.weights.tables[self._embed_op.weights[0]]
-        row_bytes = table.format.row_bytes(table.width)
-        rows = table.format.dequantize(table.data.reshape(-1, row_bytes)[token_ids])
+        rows = self.weights.embedding_rows(self._embed_op.weights[0], token_ids)
         scale = np.float32(self._embed_op.attributes["scale"])
-        x = self._embedded[: len(token_ids), : table.width]
+        x = self._embedded[: len(token_ids), : rows.shape[1]]
         np.multiply(rows, scale, out=x)
 
     @property

@@ -75,12 +75,17 @@ def cache_key(level: Level) -> str:
     return f"{level.name}-{digest.hexdigest()[:24]}"
 
 
+def _seal(folder: Path, name: str, code: bytes) -> bytes:
+    """Checksum of an object and of where it belongs: one that was renamed or copied here is not taken for another."""
+    return hashlib.sha256(f"{folder.name}/{name}\n".encode() + code).digest()
+
+
 def write_object(folder: Path, name: str, code: bytes) -> None:
     """Put one object into the cache; other processes see all of it or nothing."""
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=name)
     try:
         with os.fdopen(handle, "wb") as f:
-            f.write(_MAGIC + hashlib.sha256(code).digest() + code)
+            f.write(_MAGIC + _seal(folder, name, code) + code)
         os.replace(temporary, folder / f"{name}.o")
     except BaseException:
         os.unlink(temporary)
@@ -88,14 +93,14 @@ def write_object(folder: Path, name: str, code: bytes) -> None:
 
 
 def read_object(folder: Path, name: str) -> bytes | None:
-    """-> an object of the cache, or None if it is missing or damaged."""
+    """-> an object of the cache, or None if it is missing, damaged or another's."""
     try:
         data = (folder / f"{name}.o").read_bytes()
     except OSError:
         return None
     start = len(_MAGIC) + 32
     code = data[start:]
-    sound = data.startswith(_MAGIC) and hashlib.sha256(code).digest() == data[len(_MAGIC) : start]
+    sound = data.startswith(_MAGIC) and _seal(folder, name, code) == data[len(_MAGIC) : start]
     return code if sound else None
 
 
@@ -188,16 +193,23 @@ def compile_objects(names: Sequence[str], level: Level, folder: Path, progress: 
         compile_kernels(rest, level, folder, one_done)
 
 
+# Not "python -m": that would take a folder called edgellm in the current directory for this package.
+_HELPER = """
+import os, sys
+sys.path[:] = sys.argv.pop(1).split(os.pathsep)
+from edgellm.kernels.cpu.compile import main
+main(sys.argv[1:])
+"""
+
+
 def _compile_in_processes(names: Sequence[str], level: Level, folder: Path, one_done: Callable[[str], None]) -> None:
     count = min(2, os.cpu_count() or 1, len(names))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
     watchers = []
     for i in range(count):
-        command = [sys.executable, "-m", "edgellm.kernels.cpu.compile", level.name, str(folder), *names[i::count]]
+        command = [sys.executable, "-c", _HELPER, path, level.name, str(folder), *names[i::count]]
         try:
-            process = subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         except OSError:
             continue
         watcher = threading.Thread(target=_watch, args=(process, one_done), daemon=True)

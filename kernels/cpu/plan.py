@@ -82,7 +82,11 @@ class _Planner:
         """Whether y's maker may add into x's buffer: y is for this add alone, and nothing reads x in between or later."""
         j = self.maker[y.index]
         maker = self.ops[j]
-        plain = maker.name == "rms_norm" or (maker.name == "linear" and not maker.attributes["bias"])
+        if maker.name == "linear":
+            # A float32 matrix would read rows of x that other threads have added to already.
+            plain = not maker.attributes["bias"] and (x not in maker.inputs or self.reads_int8(maker.weights[0]))
+        else:
+            plain = maker.name == "rms_norm"
         known = self.maker[x.index] < j
         return plain and known and self.uses[y.index] == [i] and all(u <= j or u == i for u in self.uses[x.index])
 
@@ -126,6 +130,7 @@ class _Planner:
             if op.name == "add" and any(v.index in melted for v in op.inputs):
                 y = next(v for v in op.inputs if v.index in melted)
                 self.floats[op.output.index] = self.floats[melted[y.index].index]
+                self._quantise_if_read(steps, op.output)
             elif op.output.index in melted:
                 summand = melted[op.output.index]
                 steps.append(self._step(op, self.floats[summand.index], ADD))
@@ -140,17 +145,18 @@ class _Planner:
             assert self.uses[op.inputs[0].index] == [self.maker[op.output.index]], "rope works in place"
             self.floats[op.output.index] = self.floats[op.inputs[0].index]
             steps.append(self._step(op, self.floats[op.output.index], STORE))
-            return
-        if as_int8 and not as_float and self._can_quantise(op):
+        elif as_int8 and not as_float and self._can_quantise(op):
             self.int8[op.output.index] = out = self._take(op.output.width, True)
             steps.append(self._step(op, out, QUANTISE))
             return
-        self.floats[op.output.index] = out = self._take(op.output.width, False)
-        steps.append(self._step(op, out, STORE))
-        if as_int8:
-            self._quantise(steps, op.output)
+        else:
+            self.floats[op.output.index] = out = self._take(op.output.width, False)
+            steps.append(self._step(op, out, STORE))
+        self._quantise_if_read(steps, op.output)
 
-    def _quantise(self, steps: list[Step], value: Value) -> None:
+    def _quantise_if_read(self, steps: list[Step], value: Value) -> None:
+        if not self._needs(value)[1]:
+            return
         self.int8[value.index] = out = self._take(value.width, True)
         steps.append(Step("quantise", Op("quantise", (value,), value), (self.floats[value.index],), out, QUANTISE))
 

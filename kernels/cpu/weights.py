@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ from .tape import TapeWriter
 from .threads import Threads
 
 _PACK_CHUNK_BYTES = 1 << 18
+_PACK_PIECE_BYTES = 8 << 20  # packed before the mapped pages go back: an output matrix can be most of a model
+_ROWS_MAPPED = 64  # embedding rows read before their pages go back: each brings the 16 pages around it
 
 
 class Source(Protocol):
@@ -57,12 +60,31 @@ class Matrix:
 
 
 class Weights:
-    """All weights of a program. matrices: those of `linear`; vectors: float32; tables: raw, for embedding rows."""
+    """All weights of a program. matrices: those of `linear`; vectors: float32; tables: raw, for embedding rows.
 
-    def __init__(self) -> None:
+    forget: gives a table's mapped pages back; None where matrices are read from the same map.
+    """
+
+    def __init__(self, forget: Callable[[str], None] | None = None) -> None:
         self.matrices: dict[str, Matrix] = {}
         self.vectors: dict[str, NDArray[np.float32]] = {}
         self.tables: dict[str, Matrix] = {}
+        self._forget = forget
+        self._rows_read = 0
+
+    def embedding_rows(self, name: str, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Rows of a table as f32[T, width]. Never more than a few of its pages stay in memory."""
+        table = self.tables[name]
+        rows = table.data.reshape(-1, table.format.row_bytes(table.width))
+        raw = np.empty((len(token_ids), rows.shape[1]), np.uint8)
+        for start in range(0, len(token_ids), _ROWS_MAPPED):
+            part = token_ids[start : start + _ROWS_MAPPED]
+            np.take(rows, part, axis=0, out=raw[start : start + len(part)])
+            self._rows_read += len(part)
+            if self._forget and self._rows_read >= _ROWS_MAPPED:
+                self._forget(name)
+                self._rows_read = 0
+        return table.format.dequantize(raw)
 
     @property
     def matrix_bytes(self) -> int:
@@ -100,7 +122,7 @@ def load_weights(
     progress: Callable[[str, int, int], None] | None,
 ) -> Weights:
     """Bring a program's weights into memory. progress("load", done, total) counts bytes."""
-    weights = Weights()
+    weights = Weights(source.forget if packed else None)
     names = {op.weights[0]: None for op in program.ops if op.name == "linear"}
     total, done = sum(source.data(n).nbytes for n in names), 0
     for op in program.ops:
@@ -112,10 +134,8 @@ def load_weights(
                 weights.vectors[name] = load_vector(source, name)
     for name in names:
         matrix = raw_matrix(source, name)
-        weights.matrices[name] = pack(matrix, kernels, threads) if packed else matrix
-        done += source.data(name).nbytes
-        if packed:
-            source.forget(name)
+        weights.matrices[name] = pack(matrix, kernels, threads, partial(source.forget, name)) if packed else matrix
+        done += matrix.data.nbytes
         if progress:
             progress("load", done, total)
     return weights
@@ -128,28 +148,39 @@ def load_vector(source: Source, name: str) -> NDArray[np.float32]:
     return aligned_f32(formats.get(info.type_name).dequantize(rows))
 
 
-def pack(matrix: Matrix, kernels: Mapping[str, int], threads: Threads) -> Matrix:
-    """A raw matrix packed, on all threads."""
-    name = matrix.format.name.lower()
+def pack(matrix: Matrix, kernels: Mapping[str, int], threads: Threads, forget: Callable[[], None]) -> Matrix:
+    """A raw matrix packed, on all threads and piece by piece; `forget` is called after each."""
     groups = -(-matrix.rows // 8)
     packed = aligned(groups * matrix.group_bytes)
     some = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
+    piece = max(1, _PACK_PIECE_BYTES // matrix.group_bytes)
+    for first in range(0, groups, piece):
+        rows = slice(8 * first, min(8 * (first + piece), matrix.rows))
+        _pack_rows(matrix, rows, address(packed) + first * matrix.group_bytes, some, kernels, threads)
+        forget()
+    return Matrix(matrix.format, matrix.rows, matrix.width, packed, packed=True)
+
+
+def _pack_rows(
+    matrix: Matrix, rows: slice, to: int, groups_at_once: int, kernels: Mapping[str, int], threads: Threads
+) -> None:
+    """Pack rows, of which the first is a multiple of eight, to an address."""
+    count, row_bytes = rows.stop - rows.start, matrix.format.row_bytes(matrix.width)
     writer = TapeWriter(kernels, [])
     arguments = [
-        address(matrix.data),
-        matrix.format.row_bytes(matrix.width),
-        matrix.rows,
-        address(packed),
+        address(matrix.data) + rows.start * row_bytes,
+        row_bytes,
+        count,
+        to,
         matrix.units,
         matrix.group_bytes,
-        some,
-        kernels[f"pack_{name}"],
+        groups_at_once,
+        kernels[f"pack_{matrix.format.name.lower()}"],
     ]
-    writer.op("pack_matrix", arguments, -(-groups // some), None, [], [])
+    writer.op("pack_matrix", arguments, -(-count // (8 * groups_at_once)), None, [], [])
     tape = writer.finish()
     tape.resize((1,))
     threads.run(tape.stages, long_chunks=True)
-    return Matrix(matrix.format, matrix.rows, matrix.width, packed, packed=True)
 
 
 def scratch_bytes(matrices: list[Matrix]) -> int:

@@ -1,8 +1,9 @@
 """The two real models against llama.cpp's own outputs, and against what their weights mean in float32.
 
-tests/data/llama_cpp_outputs.json holds, per model, greedy runs of llama.cpp (ggml 0.25.3, CPU, f16 cache): prompt ids, 48 ids, and
-at each step the lead of its best id over its second. Two correct programs that quantise activations part where the lead
-is small, so ids are compared teacher-forced: prompt and llama.cpp's ids are fed, and only clear leads must agree.
+tests/data/llama_cpp_outputs.json holds, per model, greedy runs of llama.cpp (ggml 0.25.3, CPU, f16 cache): prompt ids,
+48 ids, and at each step the lead of its best id over its second. Two correct programs that quantise activations part
+where the lead is small, so ids are compared teacher-forced: prompt and llama.cpp's ids are fed, and only clear leads
+must agree.
 
 That run ignored end-of-generation ids by banning them, after its leads were taken. Where our best id is one of them, the
 recorded id and lead are of two different questions, and float32 decides: it must want the end of generation too.

@@ -41,6 +41,7 @@ def run_norm(level: str, x: np.ndarray, weight: np.ndarray, parts: int, how: int
 @pytest.mark.parametrize("parts", [1, 3])
 def test_norm(parts: int, width: int, how: int, level: str) -> None:
     x, weight, before = floats(5, parts * width) * 3, floats(width, seed=1), floats(5, parts * width, seed=2)
+    x[0], x[1] = 0, x[1] * np.float32(1e-3)  # where epsilon counts
     out = cpu.make_rows(before, fill=SENTINEL)
     run_norm(level, x, weight, parts, how, out, out.strides[0])
     want = reference.rms_norm(x, weight, 1e-5, parts) + (before if how == slots.ADD else 0)
@@ -129,7 +130,8 @@ def test_gated_keeps_what_is_no_number(level: str) -> None:
 @levels
 @pytest.mark.parametrize("pairs", ["adjacent", "halves"])
 @pytest.mark.parametrize(
-    ("dim", "head_dim"), [(8, 8), (10, 12), (6, 16), (16, 16), (32, 64), (40, 40), (50, 64), (80, 80), (128, 128), (256, 256)]
+    ("dim", "head_dim"),
+    [(8, 8), (10, 12), (6, 16), (16, 16), (32, 64), (40, 40), (50, 64), (80, 80), (128, 128), (256, 256)],
 )
 def test_rope(dim: int, head_dim: int, pairs: str, level: str) -> None:
     rope = Rope(dim=dim, base=1e4, pairs=pairs, scaling="linear", factor=2.0)
@@ -198,7 +200,9 @@ def test_exp_is_within_one_and_a_half_units() -> None:
         return y
 
     rng = np.random.default_rng(0)
-    x = np.concatenate([np.linspace(-87, 88, 1 << 19), rng.standard_normal(1 << 18) * 3, rng.standard_normal(1 << 17) / 99])
+    x = np.concatenate(
+        [np.linspace(-87, 88, 1 << 19), rng.standard_normal(1 << 18) * 3, rng.standard_normal(1 << 17) / 99]
+    )
     x = x.astype(np.float32)
     want = np.exp(x.astype(np.float64))
     unit = np.spacing(want.astype(np.float32)).astype(np.float64)
@@ -232,7 +236,13 @@ def test_floats_become_halves_as_in_numpy(level: str) -> None:
     positions = np.arange(tokens, dtype=np.int64)
     source = [address(rows), rows.strides[0]]
     arguments = [*source, *source, address(k), address(v), address(table), 0, 1, dim, 64 * dim * 2, v_bytes]
-    cpu.call(level, "store_kv", arguments, range(tokens), {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros)})
+    cpu.call(
+        level,
+        "store_kv",
+        arguments,
+        range(tokens),
+        {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros)},
+    )
     got_k = k.view(np.uint16).reshape(tiles, 2, dim, 32).transpose(0, 1, 3, 2).reshape(-1, dim)[:tokens]
     got_v = v.view(np.uint16).reshape(tiles, 2, 64, 32).transpose(0, 2, 1, 3).reshape(-1, 64)[:tokens]
     assert not got_v[:, dim:].any(), "padding must be zero"

@@ -85,7 +85,9 @@ def test_packing_keeps_every_byte_and_repeats_the_last_row(name: str) -> None:
         for bit in range(8):
             changed = whole.copy()
             changed[5, byte] ^= 1 << bit
-            assert not np.array_equal(cpu.pack("generic", name, changed, width), cpu.pack("generic", name, whole, width))
+            assert not np.array_equal(
+                cpu.pack("generic", name, changed, width), cpu.pack("generic", name, whole, width)
+            )
 
 
 # ---- products ----

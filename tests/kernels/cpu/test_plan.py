@@ -1,0 +1,189 @@
+"""The plan: adds melt, values are quantised by their makers, buffers are shared; and on random programs nothing breaks."""
+
+from __future__ import annotations
+
+import random
+
+import cpu_kernels as cpu
+import cpu_programs as programs
+import numpy as np
+import pytest
+
+from edgellm.kernels import reference
+from edgellm.kernels.cpu import slots
+from edgellm.kernels.cpu.plan import Plan, Step, make_plan
+from edgellm.kernels.ops import Builder, CacheLayer, Program, Rope, Value
+
+VOCAB = 50
+
+
+def steps_of(plan: Plan) -> list[str]:
+    how = {slots.STORE: "", slots.ADD: "+", slots.QUANTISE: "8"}
+    return [step.name + how[step.how] for step in [*plan.body, *plan.head]]
+
+
+def make_block(b: Builder, x: Value, prefix: str = "") -> Value:
+    """A llama block with one head."""
+    h = b.rms_norm(x, "n", 1e-5)
+    q, k, v = (b.linear(h, name, 64) for name in ("q", "k", "v"))
+    q, k = (b.rope(y, 1, Rope(64, 1e4, "halves")) for y in (q, k))
+    x = b.add(x, b.linear(b.attention(q, k, v, 1, CacheLayer(1, 64), 0.1), "o", 64))
+    h = b.rms_norm(x, "n", 1e-5)
+    return b.add(x, b.linear(b.gated(b.linear(h, "gate", 96), b.linear(h, "up", 96), "silu"), "down", 64))
+
+
+def make_llama(layers: int) -> Program:
+    b = Builder()
+    x = b.embed("table", 64)
+    for _ in range(layers):
+        x = make_block(b, x)
+    return b.finish(b.linear(b.rms_norm(b.logit_rows(x), "n", 1e-5), "out", VOCAB))
+
+
+def test_a_block_of_int8_matrices() -> None:
+    plan = make_plan(make_llama(1), lambda name: True)
+    attention = ["rms_norm8", "linear", "linear", "linear", "rope", "rope", "attention8", "linear+"]
+    ffn = ["rms_norm8", "linear", "linear", "gated8", "linear+"]
+    assert steps_of(plan) == ["embed", *attention, *ffn, "logit_rows", "rms_norm8", "linear"]
+    assert plan.body[-1].out is plan.body[0].out, "the residual stays where it is"
+
+
+def test_a_block_of_float_matrices() -> None:
+    plan = make_plan(make_llama(1), lambda name: False)
+    assert not any(step.how == slots.QUANTISE for step in [*plan.body, *plan.head])
+
+
+def test_a_value_that_both_kinds_read_is_kept_and_quantised() -> None:
+    plan = make_plan(make_llama(1), lambda name: name not in ("k", "up"))
+    assert steps_of(plan)[1:4] == ["rms_norm", "quantise8", "linear"]
+
+
+def test_buffers_do_not_grow_with_layers() -> None:
+    sizes = {n: len(make_plan(make_llama(n), lambda name: True).buffers) for n in (1, 2, 10)}
+    assert sizes[2] == sizes[10] <= sizes[1] + 2 and sizes[10] < 14
+
+
+def test_a_norm_melts_and_an_add_of_what_is_read_later_does_not() -> None:
+    def plan_of(reads_x_later: bool) -> list[str]:
+        b = Builder()
+        x = b.embed("t", 64)
+        y = b.add(x, b.rms_norm(b.linear(x, "a", 64), "n", 1e-5))
+        if reads_x_later:
+            y = b.add(b.linear(x, "b", 64, bias="bb"), y)
+        return steps_of(make_plan(b.finish(b.linear(b.logit_rows(y), "out", VOCAB)), lambda name: True))
+
+    assert "rms_norm+" in plan_of(False) and "add" not in plan_of(False)
+    assert plan_of(True).count("add") == 2 and "rms_norm+" not in plan_of(True)
+
+
+def test_a_bias_keeps_the_add() -> None:
+    b = Builder()
+    x = b.embed("t", 64)
+    x = b.add(x, b.linear(x, "a", 64, bias="bb"))
+    assert "add" in steps_of(make_plan(b.finish(b.linear(b.logit_rows(x), "out", VOCAB)), lambda name: True))
+
+
+def test_no_buffer_is_written_while_its_value_is_needed() -> None:
+    """Replay plans symbolically: what a step reads must be what the program says."""
+    for seed in range(60):
+        program, source = make_random(seed)
+        int8 = {name for name, t in source.tensors.items() if t.type_name in cpu.INT8_FORMATS}
+        plan = make_plan(program, int8.__contains__)
+        replay(plan, program)
+
+
+def replay(plan: Plan, program: Program) -> None:
+    sums = {op.output.index: {v.index for v in op.inputs} for op in program.ops if op.name == "add"}
+    holds: dict[int, set[int]] = {}  # buffer -> the values that it holds now: one, or all that are equal
+    for step in [*plan.body, *plan.head]:
+        for value, buffer in zip(step.op.inputs, step.inputs, strict=True):
+            assert value.index in holds[buffer.index], f"{step.name} reads value {value.index} from a buffer without it"
+        assert not writes_what_it_reads(step), step.op
+        before, made = holds.get(step.out.index, set()), step.op.output.index
+        if step.how == slots.ADD:
+            holds[step.out.index] = {s for s, parts in sums.items() if made in parts and parts & before}
+            assert len(holds[step.out.index]) == 1
+        else:
+            holds[step.out.index] = {made}
+
+
+def writes_what_it_reads(step: Step) -> bool:
+    """Only ops that finish a row before they write it may work in place; a matrix reads rows that other threads write."""
+    return step.name in ("linear", "attention", "gated", "logit_rows") and step.out in step.inputs
+
+
+# ---- random programs ----
+def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
+    """Any ops on any earlier values, in widths of every kind: what no architecture does, and some do."""
+    rng, numbers, source, b = random.Random(seed), np.random.default_rng(seed), programs.MemorySource(), Builder()
+    widths = rng.sample([32, 40, 64, 96, 256], 2)
+    values: list[Value] = []
+
+    def weight(rows: int, columns: int) -> str:
+        fit = [f for f in ("F32", "F16", "Q8_0", "Q5_0", "Q4_1") if f in ("F32", "F16") or columns % 32 == 0]
+        w = (numbers.standard_normal((rows, columns)) / columns**0.5).astype(np.float32)
+        return source.put(f"w{len(source.tensors)}", w, rng.choice(fit))
+
+    def vector(size: int) -> str:
+        return source.put(f"v{len(source.tensors)}", (1 + 0.2 * numbers.standard_normal(size)).astype(np.float32))
+
+    def pick(width: int | None = None) -> Value:
+        return rng.choice([v for v in values if width is None or v.width == width])
+
+    def grow() -> Value:
+        kind, x = rng.choice(["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention"]), pick()
+        if kind == "linear":
+            width = rng.choice(widths)
+            return b.linear(x, weight(width, x.width), width, vector(width) if rng.random() < 0.3 else None)
+        if kind == "norm":
+            groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
+            return b.rms_norm(x, vector(x.width // groups), 1e-5, groups)
+        if kind == "add":
+            return b.add(x, pick(x.width))
+        if kind == "gated":
+            return b.gated(x, pick(x.width), rng.choice(["silu", "gelu"]))
+        if kind == "add_linear":
+            y = b.linear(x, weight(x.width, x.width), x.width)
+            return b.add(*rng.sample([x, y], 2))
+        return attend(x)
+
+    def attend(x: Value) -> Value:
+        kv, shared, dim = rng.choice([1, 2]), rng.choice([1, 3]), rng.choice([8, 32, 48])
+        layer = CacheLayer(kv, dim, rng.choice([None, 5, 70]))
+        rope = Rope(rng.choice([8, dim]), 1e4, rng.choice(["adjacent", "halves"]))
+        q, k, v = (b.linear(x, weight(n * dim, x.width), n * dim) for n in (kv * shared, kv, kv))
+        q, k = b.rope(q, kv * shared, rope), b.rope(k, kv, rope)
+        return b.attention(q, k, v, kv * shared, layer, dim**-0.5)
+
+    values.append(b.embed(weight(VOCAB, widths[0]), widths[0], 4.0))
+    values.append(attend(values[0]))
+    for _ in range(rng.randint(3, 14)):
+        values.append(grow())
+    x = values[-1]
+    for _ in range(rng.randint(0, 3)):
+        x = b.add(x, pick(x.width))
+    values = [b.logit_rows(b.rms_norm(x, vector(x.width), 1e-5))]
+    for _ in range(rng.randint(0, 3)):
+        kind, x = rng.choice(["norm", "residual", "add"]), values[-1]
+        if kind == "norm":
+            values.append(b.rms_norm(x, vector(x.width), 1e-5))
+        else:
+            y = b.linear(x, weight(x.width, x.width), x.width) if kind == "residual" else values[0]
+            values.append(b.add(x, y))
+    return b.finish(b.linear(values[-1], weight(VOCAB, x.width), VOCAB)), source
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int) -> None:
+    program, source = make_random(seed)
+    ids = np.random.default_rng(seed).integers(0, VOCAB, 75).astype(np.int32)
+    with programs.Machine(program, source, 128, num_threads=2) as machine:
+        got = machine.logits(ids)[0]
+        for chunk in (1, 10):
+            assert np.array_equal(machine.logits(ids, chunk=chunk)[0], got)
+    with programs.Machine(program, source, 128, num_threads=3, packed=False) as machine:
+        assert np.array_equal(machine.logits(ids)[0], got)
+    weights = programs.dequantised(program, source)
+    with programs.rounding_as_the_cpu(source, weights):
+        want = reference.run(program, weights, ids)
+    programs.assert_close(got, want, usual=0.02, most=0.1)
