@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from .parser import Parser, add_common, command_parser, top_parser
-from .terminal import allow_any_character, report
+from .terminal import allow_any_character, note, report
 
 COMMANDS = {
     "chat": "talk with a model in the terminal",
@@ -48,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     allow_any_character()
     try:
-        code = _dispatch(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _dispatch(arguments)
         sys.stdout.flush()  # here, where a closed pipe can still be handled
         return code
     except KeyboardInterrupt:
@@ -103,6 +106,11 @@ def _known(name: str) -> str:
     close = get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(COMMANDS)}"
     raise OptionError(f"no command is called {name!r}: {hint} (edgellm --help explains)")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """One line, like everything else; Python's own form shows a source line, which tells a user nothing."""
+    note(f"edgellm: {message}")
 
 
 def _give_up_stdout() -> None:

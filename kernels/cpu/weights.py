@@ -6,8 +6,9 @@ stay in the map, and the matrix kernel packs eight rows at a time.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import formats
 from ..ops import Program
-from .memory import SLACK, address, aligned, aligned_f32
+from .memory import SLACK, address, aligned_f32, arena
 from .tape import TapeWriter
 from .threads import Threads
 
@@ -132,9 +133,14 @@ def load_weights(
         for name in vectors:
             if name not in weights.vectors:
                 weights.vectors[name] = load_vector(source, name)
-    for name in names:
-        matrix = raw_matrix(source, name)
-        weights.matrices[name] = pack(matrix, kernels, threads, partial(source.forget, name)) if packed else matrix
+    raw = {name: raw_matrix(source, name) for name in names}
+    room = _cut(arena(sum(map(_packed_bytes, raw.values()))), raw) if packed else {}
+    for name, matrix in raw.items():
+        if packed:
+            pack(matrix, room[name], kernels, threads, partial(source.forget, name))
+            weights.matrices[name] = replace(matrix, data=room[name], packed=True)
+        else:
+            weights.matrices[name] = matrix
         done += matrix.data.nbytes
         if progress:
             progress("load", done, total)
@@ -148,17 +154,28 @@ def load_vector(source: Source, name: str) -> NDArray[np.float32]:
     return aligned_f32(formats.get(info.type_name).dequantize(rows))
 
 
-def pack(matrix: Matrix, kernels: Mapping[str, int], threads: Threads, forget: Callable[[], None]) -> Matrix:
-    """A raw matrix packed, on all threads and piece by piece; `forget` is called after each."""
+def _packed_bytes(matrix: Matrix) -> int:
+    """Room for a packed matrix; the next one begins on a cache line of its own."""
+    return -(-matrix.rows // 8) * matrix.group_bytes + 63 & ~63
+
+
+def _cut(room: NDArray[np.uint8], matrices: Mapping[str, Matrix]) -> dict[str, NDArray[np.uint8]]:
+    """Share out an arena in the order of the matrices, which is the order that a step reads them in."""
+    ends = itertools.accumulate(map(_packed_bytes, matrices.values()))
+    return {name: room[end - _packed_bytes(m) : end] for end, (name, m) in zip(ends, matrices.items(), strict=True)}
+
+
+def pack(
+    matrix: Matrix, packed: NDArray[np.uint8], kernels: Mapping[str, int], threads: Threads, forget: Callable[[], None]
+) -> None:
+    """Pack a raw matrix into `packed`, on all threads and piece by piece; `forget` is called after each."""
     groups = -(-matrix.rows // 8)
-    packed = aligned(groups * matrix.group_bytes)
     some = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
     piece = max(1, _PACK_PIECE_BYTES // matrix.group_bytes)
     for first in range(0, groups, piece):
         rows = slice(8 * first, min(8 * (first + piece), matrix.rows))
         _pack_rows(matrix, rows, address(packed) + first * matrix.group_bytes, some, kernels, threads)
         forget()
-    return Matrix(matrix.format, matrix.rows, matrix.width, packed, packed=True)
 
 
 def _pack_rows(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,15 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, env=here)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def warn(_: list[str]) -> int:
+        warnings.warn("the cache cannot be written", RuntimeWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("edgellm.cli.dispatch._dispatch", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["list"]) == 0
+    assert capsys.readouterr().err == "edgellm: the cache cannot be written\n"

@@ -21,8 +21,8 @@ def test_one_plain_line_a_slow_stage(capsys: pytest.CaptureFixture[str]) -> None
     with Progress() as progress:
         for done in range(11):
             progress("download smollm2", done * 10_000_000, 100_000_000)
-        progress("compile", 0, 14)
-        progress("compile", 14, 14)
+        progress("compile kernels", 0, 14)
+        progress("compile kernels", 14, 14)
     expected = "edgellm: download smollm2 (100 MB)\nedgellm: compile the kernels for this CPU (once)\n"
     assert capsys.readouterr() == ("", expected)
 
@@ -31,7 +31,7 @@ def test_what_is_done_already_or_over_at_once_is_not_mentioned(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Progress() as progress:
-        progress("compile", 14, 14)
+        progress("compile kernels", 14, 14)
         for done in range(100):
             progress("load", done, 100)
             clock[0] += 0.004

@@ -229,7 +229,7 @@ def test_floats_become_halves_as_in_numpy(level: str) -> None:
     """Through store_kv: K's halves are written one by one and V's in vectors."""
     values = interesting_floats()
     tokens, dim = len(values) // 40, 40
-    rows = cpu.make_rows(values[: tokens * dim].reshape(tokens, dim))
+    rows = cpu.make_rows(values[: tokens * dim].reshape(tokens, dim), fill=SENTINEL)
     tiles, v_bytes = -(-tokens // 64), 64 * 64 * 2
     k, v = aligned(tiles * 64 * dim * 2), aligned(tiles * v_bytes)
     table, zeros = np.arange(tiles, dtype=np.int32), np.zeros(tokens, np.int64)
