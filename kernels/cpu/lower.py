@@ -21,7 +21,9 @@ from .tape import Tape, TapeWriter
 from .weights import Matrix, Weights
 
 KERNELS = ("matmul", "norm", "gated", "quantise", "add_rows", "gather", "rope", "store_kv", "attend", "combine")
-_CHUNK_BYTES = 24 << 10  # weights of a decode chunk: below, taking a chunk shows; above, the last one is waited for
+_LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
+_MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
+_MOST_PREFILL_GROUPS = 16  # row groups of a prefill chunk, for the same reason
 _BLOCK_BYTES = 256 << 10  # activations that stay in L2 while weights pass
 _ACTIVATIONS = {"silu": slots.SILU, "gelu": slots.GELU}
 
@@ -59,10 +61,10 @@ class Machine:
 
 
 class LoweredTape:
-    """A tape, and the records whose block table comes with each batch: (record, argument, cache group)."""
+    """A tape, the records whose block table comes with each batch: (record, argument, cache group), and what others point to."""
 
-    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]]) -> None:
-        self.tape, self._tables = tape, tables
+    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]], kept: list[NDArray[np.int64]]) -> None:
+        self.tape, self._tables, self._kept = tape, tables, kept
         self._known: tuple[NDArray[np.int32], ...] = ()
 
     def point_to(self, block_tables: tuple[NDArray[np.int32], ...]) -> None:
@@ -105,6 +107,22 @@ def attention_scratch_bytes(program: Program, tokens: int) -> int:
     return most
 
 
+def share_rows(groups: int, threads: int, least: int, most: int, taper: bool) -> NDArray[np.int64]:
+    """Cut row groups into chunks: half of what is left to all threads, again and again, down to `least` groups.
+
+    Long chunks stream memory best, short ones at the end let all threads finish together (guided self-scheduling,
+    Polychronopoulos and Kuck 1987). Without `taper`, all chunks are long: other work follows. -> where each begins, then the end.
+    """
+    begins, done = [0], 0
+    while done < groups:
+        share = -(-(groups - done) // (2 * threads)) if taper else -(-groups // threads)
+        for _ in range(threads):
+            done = min(groups, done + min(most, max(least, share)))
+            if done > begins[-1]:
+                begins.append(done)
+    return np.array(begins, np.int64)
+
+
 def lower(steps: list[Step], machine: Machine, tile_tokens: int, rows: str) -> LoweredTape:
     """Write the tape of `steps` for tiles of `tile_tokens`. rows: "tokens" for the body, "logit_tokens" for the head."""
     return _Lowering(machine, tile_tokens, rows).run(steps)
@@ -116,12 +134,15 @@ class _Lowering:
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.tables: list[tuple[int, int, int]] = []
+        self.matmuls: dict[int, Matrix] = {}
+        self.bounds: list[NDArray[np.int64]] = []
 
     def run(self, steps: list[Step]) -> LoweredTape:
         for step in steps:
             if step.name != "embed":  # Python does it, from the raw table
                 getattr(self, f"_{step.name}")(step)
-        return LoweredTape(self.writer.finish(), self.tables)
+        self._share_rows()
+        return LoweredTape(self.writer.finish(), self.tables, self.bounds)
 
     def _place(self, buffer: Buffer) -> Place:
         return self.m.places[buffer.index]
@@ -166,16 +187,15 @@ class _Lowering:
 
     def _linear(self, step: Step) -> None:
         matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
-        name, groups = matrix.format.name.lower(), -(-matrix.rows // 8)
-        some = self._groups_per_chunk(matrix, groups)
+        name = matrix.format.name.lower()
         x_tile = x.stride * 48 * self.tile if step.inputs[0].quantised else x.stride * self.tile
         arguments = [
             address(matrix.data),
             x.address,
             out.address,
-            groups,
+            0,  # chunks, and where they begin: see _share_rows
             matrix.units,
-            some,
+            0,
             int(step.how == slots.ADD),
             matrix.group_bytes,
             out.stride,
@@ -188,17 +208,25 @@ class _Lowering:
             matrix.format.row_bytes(matrix.width),
             matrix.rows,
         ]
-        self._op("matmul", step, arguments, -(-groups // some), None)
+        self.matmuls[self._op("matmul", step, arguments, 0, None)] = matrix
         if step.op.attributes["bias"]:
             bias = address(self.m.weights.vectors[step.op.weights[1]])
             arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]
             self.writer.op("add_rows", arguments, 1, self.rows, [step.out.index], [step.out.index])
 
-    def _groups_per_chunk(self, matrix: Matrix, groups: int) -> int:
-        if self.tile == 4:
-            return max(1, min(3, groups // (8 * self.m.threads)))
-        at_least = max(1, round(_CHUNK_BYTES / matrix.group_bytes))
-        return max(at_least, groups // (64 * self.m.threads))
+    def _share_rows(self) -> None:
+        """Cut each matrix into chunks. Only the last one of a stage ends in small chunks, which even out the threads."""
+        for stage in self.writer.stages():
+            matmuls = [op for op in stage if op in self.matmuls]
+            for op in matmuls:
+                matrix = self.matmuls[op]
+                least, most = 1, _MOST_PREFILL_GROUPS
+                if self.tile < 4:
+                    least = max(1, round(_LEAST_CHUNK_BYTES / matrix.group_bytes))
+                    most = max(1, _MOST_CHUNK_BYTES // matrix.group_bytes)
+                bounds = share_rows(-(-matrix.rows // 8), self.m.threads, least, most, taper=op == matmuls[-1])
+                self.bounds.append(bounds)
+                self.writer.set_op(op, {3: len(bounds) - 1, 5: address(bounds)}, len(bounds) - 1)
 
     def _rope(self, step: Step) -> None:
         x, rope, heads = self._place(step.out), step.op.attributes["rope"], step.op.attributes["num_heads"]

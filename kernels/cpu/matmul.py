@@ -14,7 +14,7 @@ from .slots import SCRATCH, SCRATCH_BYTES
 def matmul(op, ctx, thread, chunk):
     """y = x W^T, or y += x W^T, for some groups of eight rows.
 
-    0 weights, 1 x, 2 y, 3 row groups, 4 units of a row, 5 row groups of a chunk, 6 adds, 7 bytes of a packed row group,
+    0 weights, 1 x, 2 y, 3 chunks, 4 units of a row, 5 where chunks begin: i64[chunks + 1] row groups, 6 adds, 7 bytes of a packed row group,
     8 bytes of a row of y, 9 tile kernel, 10 bytes of a tile of x, 11 tokens of a tile, 12 tiles of a block, 13 context word
     with the number of tokens, 14 pack kernel (0: packed), 15 bytes of a raw row, 16 rows.
     """
@@ -22,8 +22,7 @@ def matmul(op, ctx, thread, chunk):
     tile, x_tile, tokens, block = arg(op, 9), arg(op, 10), arg(op, 11), arg(op, 12)
     tiles = (operand(ctx, arg(op, 13)) + tokens - 1) // tokens
     scratch = operand(ctx, SCRATCH) + thread * operand(ctx, SCRATCH_BYTES)
-    first = chunk * arg(op, 5)
-    last = min(arg(op, 3), first + arg(op, 5))
+    first, last = operand(arg(op, 5), chunk), operand(arg(op, 5), chunk + 1)
     for t0 in range(0, tiles, block):
         for g in range(first, last):
             p = w + g * arg(op, 7)

@@ -6,6 +6,7 @@ may depend on the batch, so it is a row of coefficients, and `Tape.resize` is on
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -75,6 +76,16 @@ class TapeWriter:
         self._coefficients.append([chunks * (of == name) for name in [None, *self._sizes]])
         self._names.append(kernel)
         return len(self._records) - 1
+
+    def stages(self) -> list[list[int]]:
+        """The ops of each stage so far."""
+        return [list(range(*ends)) for ends in itertools.pairwise([*self._first, len(self._records)])]
+
+    def set_op(self, op: int, arguments: Mapping[int, int], chunks: int) -> None:
+        """Change arguments of an op, and its chunks to a fixed number: what can be told once its stage is known."""
+        for i, value in arguments.items():
+            self._records[op][slots.ARG + i] = value
+        self._coefficients[op] = [chunks, *[0] * len(self._sizes)]
 
     def finish(self) -> Tape:
         """The tape of all ops so far."""
