@@ -1,7 +1,7 @@
 """The CPU backend: a program and its weights made ready, then one `run` per batch. The main path of a step is here.
 
-`run` writes the batch where the tapes look for it, walks the body's tape over all tokens and the head's over those whose
-logits are wanted. Nothing is allocated and no type decided on the way. Knows no model, no text and no sequence policy.
+`run` writes the batch where the tapes look for it and walks a tape: the body over all tokens, the head over those whose
+logits are wanted; in decode both are one. Nothing is allocated and no type decided on the way. Knows no model, no text and no sequence policy.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class CpuBackend:
         progress: Progress | None = None,
     ) -> None:
         self.program, self.level = program, level or isa.choose().level
-        names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source, packed)]
+        names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
-        raw = [] if packed else [weights.raw_matrix(source, n) for n in _matrix_names(program)]
+        raw = [] if packed else [weights.raw_matrix(source, n) for n in weights.matrix_names(program)]
         scratch = max(scratch, weights.scratch_bytes(raw))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress)
@@ -76,16 +76,17 @@ class CpuBackend:
     def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int) -> None:
         rows = -(-max_tokens // 4) * 4
         self.max_tokens = max_tokens
-        self._positions = np.zeros(rows, np.int64)
-        self._sequences = np.zeros(rows, np.int64)
+        self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
+        self._views = [memoryview(a) for a in (self._token_ids, self._positions, self._sequences)]
         self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
         self._ropes: dict[tuple[Rope, str | None], RopeTable] = {}
+        self._reached = 0  # positions that the rope tables hold
         self._max_context = max_context
         self._partial_rows = tasks.max_partial_rows(rows, max_sequences, max_context)
         self._max_tasks = tasks.max_tasks(rows, max_sequences, max_context)
         ctx = self.threads.ctx
-        ctx[slots.POSITIONS], ctx[slots.SEQUENCES] = address(self._positions), address(self._sequences)
-        ctx[slots.LOGIT_ROWS] = address(self._logit_rows)
+        ctx[slots.TOKEN_IDS], ctx[slots.POSITIONS] = address(self._token_ids), address(self._positions)
+        ctx[slots.SEQUENCES], ctx[slots.LOGIT_ROWS] = address(self._sequences), address(self._logit_rows)
 
     def _make_tapes(self, cache: Cache, max_context: int) -> None:
         plan = make_plan(self.program, self.weights.reads_int8)
@@ -115,11 +116,9 @@ class CpuBackend:
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
         )
         self._machine = machine  # keeps what the tapes point to alive
-        self._body = {t: lower.lower(plan.body, machine, t, "tokens") for t in (1, 2, 4)}
-        self._head = {t: lower.lower(plan.head, machine, t, "logit_tokens") for t in (1, 2, 4)}
-        embed = plan.body[0]
-        self._embed_op = embed.op
-        self._embedded = self._memory[embed.out.index].view(np.float32).reshape(rows, -1)
+        self._whole = {t: lower.lower(machine, t, plan.body, plan.head) for t in (1, 2, 4)}
+        self._body = {t: lower.lower(machine, t, plan.body, []) for t in (1, 2, 4)}
+        self._head = {t: lower.lower(machine, t, [], plan.head) for t in (1, 2, 4)}
         logits = plan.head[-1].out
         self._logits = self._memory[logits.index].view(np.float32).reshape(MAX_LOGIT_ROWS, -1)
 
@@ -134,59 +133,61 @@ class CpuBackend:
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
         """Compute a batch. -> logits f32[N, V], valid until the next call. The cache gets the tokens' K and V."""
-        n = len(batch.token_ids)
+        n, wanted = len(batch.token_ids), len(batch.logit_rows)
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
-        self._positions[:n], self._sequences[:n] = batch.positions, batch.sequences
-        for table in self._ropes.values():
-            table.reach(int(batch.positions.max()) + 1)
+        self._take(batch, n)
         counts = [
-            tasks.share_out(group.tasks, group.where, batch.positions, batch.sequences, window, self._task_tokens)
+            tasks.share_out(*group.views, batch.positions, batch.sequences, window, self._task_tokens)
             for group, window in zip(self._groups, self._windows, strict=True)
         ]
-        self._embed(batch.token_ids)
-        self._walk(self._body[_tile_tokens(n)], batch, (1, n, 0, *counts))
+        tile = _tile_tokens(n)
+        if 0 < wanted <= MAX_LOGIT_ROWS and tile == _tile_tokens(wanted):
+            self._logit_rows[:wanted] = batch.logit_rows
+            self._walk(self._whole[tile], batch, (1, n, wanted, *counts))
+            return self._logits[:wanted, : self.vocab_size]
+        self._walk(self._body[tile], batch, (1, n, 0, *counts))
         return self._run_head(batch, counts)
 
+    def _take(self, batch: Batch, n: int) -> None:
+        """Put a batch where the tapes look for it."""
+        if n == 1:  # a decode step: NumPy's ways of doing this would be most of what Python costs
+            position = int(batch.positions[0])
+            self._views[0][0], self._views[1][0] = int(batch.token_ids[0]), position
+            self._views[2][0] = int(batch.sequences[0])
+        else:
+            position = int(batch.positions.max())
+            self._token_ids[:n], self._positions[:n] = batch.token_ids, batch.positions
+            self._sequences[:n] = batch.sequences
+        if position >= self._reached:
+            for table in self._ropes.values():
+                table.reach(position + 1)
+            self._reached = position + 1
+
     def _run_head(self, batch: Batch, counts: list[int]) -> NDArray[np.float32]:
-        wanted = batch.logit_rows
-        pieces = [wanted[i : i + MAX_LOGIT_ROWS] for i in range(0, len(wanted), MAX_LOGIT_ROWS)]
-        if not pieces:
-            return np.empty((0, self.vocab_size), np.float32)
-        done = []
-        for piece in pieces:
+        """Logits of the wanted rows after the body has run, a few rows at a time."""
+        logits = np.empty((len(batch.logit_rows), self.vocab_size), np.float32)
+        for start in range(0, len(logits), MAX_LOGIT_ROWS):
+            piece = batch.logit_rows[start : start + MAX_LOGIT_ROWS]
             n = len(piece)
             self._logit_rows[:n] = piece
             self._walk(self._head[_tile_tokens(n)], batch, (1, 0, n, *counts))
-            logits = self._logits[:n, : self.vocab_size]
-            done.append(logits if len(pieces) == 1 else logits.copy())
-        return done[0] if len(done) == 1 else np.concatenate(done)
+            logits[start : start + n] = self._logits[:n, : self.vocab_size]
+        return logits
 
     def _walk(self, lowered: lower.LoweredTape, batch: Batch, sizes: tuple[int, ...]) -> None:
-        tape, ctx = lowered.tape, self.threads.ctx
-        ctx[slots.TOKENS], ctx[slots.LOGIT_TOKENS] = sizes[1], sizes[2]
-        tape.resize(sizes)
         lowered.point_to(batch.block_tables)
-        self.threads.run(tape.stages, long_chunks=sizes[1] > 4)
-
-    def _embed(self, token_ids: NDArray[np.int32]) -> None:
-        """x = scale * table rows. Python's NumPy does it: a few microseconds, and no kernel per format."""
-        rows = self.weights.embedding_rows(self._embed_op.weights[0], token_ids)
-        scale = np.float32(self._embed_op.attributes["scale"])
-        x = self._embedded[: len(token_ids), : rows.shape[1]]
-        np.multiply(rows, scale, out=x)
+        lowered.tape.resize(sizes)
+        self.threads.run(lowered.tape, tokens=sizes[1], logit_tokens=sizes[2])
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of weights that decoding one token reads."""
-        return self.weights.matrix_bytes
+        names = {op.weights[0] for op in self.program.ops if op.name == "linear"}
+        return sum(self.weights.matrices[name].data.nbytes for name in names)
 
     def close(self) -> None:
         """Stop the threads. Memory goes with the last reference."""
         self.threads.close()
-
-
-def _matrix_names(program: Program) -> list[str]:
-    return [op.weights[0] for op in program.ops if op.name == "linear"]
 
 
 def _attention_width(op: Op, program: Program) -> int:

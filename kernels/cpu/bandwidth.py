@@ -31,7 +31,7 @@ def read_bandwidth(num_threads: int, objects_folder: Path, repeats: int = 7) -> 
         times = []
         for _ in range(repeats + 1):
             start = time.perf_counter()
-            team.run(tape.stages)
+            team.run(tape)
             times.append(time.perf_counter() - start)
     finally:
         team.close()

@@ -2,7 +2,7 @@
 
     python -m edgellm.kernels.cpu.compile LEVEL FOLDER NAME ...
 
-A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, or pack_FORMAT. Prints each name when it is done.
+A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, pack_FORMAT or expand_FORMAT. Prints each name when it is done.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def _source(name: str) -> tuple[Callable[..., None], int]:
         packed = formats.get(format_name.upper()).packed
         per_fetch = packed.fetch_bytes or packed.unit_bytes
         return packed.tile(tiles.tile_words(int(tokens), per_fetch)), 6
+    if kind == "expand":
+        return formats.get(rest.upper()).packed.expand(simd), 4
     if kind == "pack" and rest != "matrix":
         return formats.get(rest.upper()).packed.pack(simd), 5
     for module in (walk, matmul, elementwise, attention, read_memory):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from .plan import Buffer, Step
 from .tape import Tape, TapeWriter
 from .weights import Matrix, Weights
 
-KERNELS = ("matmul", "norm", "gated", "quantise", "add_rows", "gather", "rope", "store_kv", "attend", "combine")
+KERNELS = ("embed", "matmul", "norm", "gated", "quantise", "add_rows", "gather", "rope", "store_kv", "attend", "combine")
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
 _MOST_PREFILL_GROUPS = 16  # row groups of a prefill chunk, for the same reason
@@ -36,12 +37,16 @@ class Place:
     stride: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheGroup:
-    """Layers that share block tables and tasks. where: i64[T, 3], see tasks.py."""
+    """Layers that share block tables and tasks. where: i64[T, 3], see tasks.py. views: of both, quicker to write one by one."""
 
     tasks: NDArray[np.int64]
     where: NDArray[np.int64]
+
+    @cached_property
+    def views(self) -> tuple[memoryview, memoryview]:
+        return memoryview(self.tasks), memoryview(self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +128,23 @@ def share_rows(groups: int, threads: int, least: int, most: int, taper: bool) ->
     return np.array(begins, np.int64)
 
 
-def lower(steps: list[Step], machine: Machine, tile_tokens: int, rows: str) -> LoweredTape:
-    """Write the tape of `steps` for tiles of `tile_tokens`. rows: "tokens" for the body, "logit_tokens" for the head."""
-    return _Lowering(machine, tile_tokens, rows).run(steps)
+def lower(machine: Machine, tile_tokens: int, body: list[Step], head: list[Step]) -> LoweredTape:
+    """Write the tape of body and head, either of which may be empty, for tiles of `tile_tokens`."""
+    return _Lowering(machine, tile_tokens).run(body, head)
 
 
 class _Lowering:
-    def __init__(self, machine: Machine, tile_tokens: int, rows: str) -> None:
-        self.m, self.tile, self.rows = machine, tile_tokens, rows
+    def __init__(self, machine: Machine, tile_tokens: int) -> None:
+        self.m, self.tile, self.rows = machine, tile_tokens, ""
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.tables: list[tuple[int, int, int]] = []
         self.matmuls: dict[int, Matrix] = {}
         self.bounds: list[NDArray[np.int64]] = []
 
-    def run(self, steps: list[Step]) -> LoweredTape:
-        for step in steps:
-            if step.name != "embed":  # Python does it, from the raw table
+    def run(self, body: list[Step], head: list[Step]) -> LoweredTape:
+        for self.rows, steps in (("tokens", body), ("logit_tokens", head)):
+            for step in steps:
                 getattr(self, f"_{step.name}")(step)
         self._share_rows()
         return LoweredTape(self.writer.finish(), self.tables, self.bounds)
@@ -156,6 +161,23 @@ class _Lowering:
         return self.writer.op(kernel, arguments, chunks, self.rows if of == "rows" else of, reads, [step.out.index])
 
     # ---- one method per op ----
+    def _embed(self, step: Step) -> None:
+        table, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.out)
+        name = table.format.name.lower()
+        arguments = [
+            address(table.data),
+            table.units,
+            table.group_bytes,
+            out.address,
+            out.stride,
+            int(np.float32(step.op.attributes["scale"]).view(np.int32)),
+            self.m.kernels[f"expand_{name}"],
+            0 if table.packed else self.m.kernels[f"pack_{name}"],
+            table.format.row_bytes(table.width),
+            table.rows,
+        ]
+        self._op("embed", step, arguments)
+
     def _logit_rows(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._place(step.out)
         self._op("gather", step, [x.address, x.stride, out.address, x.stride // 128])

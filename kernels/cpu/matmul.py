@@ -7,8 +7,20 @@ into the thread's own scratch first, so raw and packed give the same bits. Knows
 
 from __future__ import annotations
 
-from .simd import arg, call_pack, call_tile, operand
-from .slots import SCRATCH, SCRATCH_BYTES
+from .simd import (
+    arg,
+    arg_f32,
+    call_expand,
+    call_pack,
+    call_tile,
+    load_f32x32,
+    load_i64,
+    mul,
+    operand,
+    splat32,
+    store_f32x32,
+)
+from .slots import SCRATCH, SCRATCH_BYTES, TOKEN_IDS
 
 
 def matmul(op, ctx, thread, chunk):
@@ -34,6 +46,23 @@ def matmul(op, ctx, thread, chunk):
                 call_tile(tile, p, x + t * x_tile, arg(op, 4), y + t * tokens * stride + 32 * g, stride, arg(op, 6))
 
 
+def embed(op, ctx, thread, chunk):
+    """One token's row of a table, times a factor.
+
+    0 table, 1 units of a row, 2 bytes of a packed row group, 3 out, 4 bytes of a row of out, 5 factor, 6 expand kernel,
+    7 pack kernel (0: packed), 8 bytes of a raw row, 9 rows.
+    """
+    token, out = load_i64(operand(ctx, TOKEN_IDS) + 8 * chunk), arg(op, 3) + chunk * arg(op, 4)
+    group, p = token // 8, arg(op, 0) + token // 8 * arg(op, 2)
+    if arg(op, 7) != 0:
+        p = operand(ctx, SCRATCH) + thread * operand(ctx, SCRATCH_BYTES)
+        rows = min(8, arg(op, 9) - 8 * group)
+        call_pack(arg(op, 7), arg(op, 0) + 8 * group * arg(op, 8), arg(op, 8), rows, p, arg(op, 1))
+    call_expand(arg(op, 6), p, token % 8, out, arg(op, 1))
+    for at in range(out, out + arg(op, 4), 128):
+        store_f32x32(at, mul(load_f32x32(at), splat32(arg_f32(op, 5))))
+
+
 def pack_matrix(op, ctx, thread, chunk):
     """Pack some groups of eight rows.
 
@@ -48,4 +77,4 @@ def pack_matrix(op, ctx, thread, chunk):
         )
 
 
-KERNELS = {f.__name__: f for f in (matmul, pack_matrix)}
+KERNELS = {f.__name__: f for f in (matmul, embed, pack_matrix)}

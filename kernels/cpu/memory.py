@@ -28,7 +28,10 @@ def arena(nbytes: int) -> NDArray[np.uint8]:
 
     With pages of 4 KB, looking up addresses costs some per cent of reading.
     """
-    pages = mmap.mmap(-1, nbytes + SLACK)
+    if hasattr(mmap, "MAP_PRIVATE"):  # Python's default is a shared map, which Linux gives no large pages
+        pages = mmap.mmap(-1, nbytes + SLACK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        pages = mmap.mmap(-1, nbytes + SLACK)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
             pages.madvise(mmap.MADV_HUGEPAGE)

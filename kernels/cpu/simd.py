@@ -128,6 +128,18 @@ def load_u8(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 
 @word(i64, i64)
+def load_s8(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.sext(b.load(pointer(b, address, I8)), I64)
+
+
+@word(f32, i64)
+def load_f16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    bits = ir.Constant(ir.VectorType(I16, 4), [0] * 4)
+    bits = b.insert_element(bits, b.load(pointer(b, address, I16), align=1), I32(0))
+    return b.extract_element(half_to_float(b, bits), I32(0))
+
+
+@word(i64, i64)
 def load_u16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.zext(b.load(pointer(b, address, I16), align=1), I64)
 
@@ -199,6 +211,7 @@ rint = like(1)(lambda b, x: call(b, f"llvm.rint.v{x.type.count}f32", x.type, x))
 absolute = like(1)(lambda b, x: call(b, f"llvm.fabs.v{x.type.count}f32", x.type, x))
 maximum = like(2)(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 minimum = like(2)(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+to_f32 = word(f32, i64)(lambda b, x: b.sitofp(x, F32))
 fma1 = word(f32, f32, f32, f32)(lambda b, x, y, z: call(b, "llvm.fma.f32", F32, x, y, z))
 swap_pairs = word(f32x8, f32x8)(lambda b, v: shuffle(b, v, [i ^ 1 for i in range(8)]))
 sqrt = word(f32, f32)(lambda b, x: call(b, "llvm.sqrt.f32", F32, x))
@@ -319,8 +332,8 @@ def _call(count: int) -> Any:
     return word(void, i64, *[i64] * count)(lower)
 
 
-call_chunk, call_tile, call_pack = _call(4), _call(6), _call(5)
-"""Call a compiled kernel by address: four operands for a chunk, six for a matrix tile, five for packing."""
+call_chunk, call_tile, call_pack, call_expand = _call(4), _call(6), _call(5), _call(4)
+"""Call a compiled kernel by address."""
 
 operand = word(i64, i64, i64)(lambda b, base, i: b.load(pointer(b, b.add(base, b.mul(i, I64(8))), I64), align=8))
 """Word i of an op record or of the context. A word, not a function: Numba would compile one anew for every literal i."""

@@ -17,7 +17,7 @@ from .memory import address, aligned
 
 
 class Tape:
-    """records: i64[ops, OP_WORDS]; stages: i64[stages, STAGE_WORDS]; names: the ops' kernels, in order."""
+    """records: i64[ops, OP_WORDS]; stages: i64[stages, STAGE_WORDS], at address `start`; names: the ops' kernels, in order."""
 
     def __init__(
         self, records: NDArray[np.int64], first: NDArray[np.int64], coefficients: NDArray[np.int64], names: list[str]
@@ -26,7 +26,7 @@ class Tape:
         self.records[:] = records
         self.stages = aligned(16 * len(first)).view(np.int64).reshape(-1, slots.STAGE_WORDS)
         self.stages[:, slots.FIRST_OP] = address(self.records) + first * 8 * slots.OP_WORDS
-        self.names = names
+        self.names, self.start = names, address(self.stages)
         self._first, self._coefficients = first, coefficients
         self._sizes: tuple[int, ...] | None = None
 

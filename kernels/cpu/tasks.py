@@ -11,14 +11,10 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from .slots import SPLIT, TABLE
+from .slots import SPLIT
 
 FEW = 8
 """At most this many tokens of a sequence are shared out by splits."""
-
-
-_USED = TABLE + 1
-"""Words of a task that are written, in the order of slots.py: FIRST_TOKEN to TABLE."""
 
 
 def max_partial_rows(max_tokens: int, max_sequences: int, max_context: int) -> int:
@@ -41,8 +37,8 @@ def runs(sequences: NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 def share_out(
-    tasks: NDArray[np.int64],
-    where: NDArray[np.int64],
+    tasks: memoryview | NDArray[np.int64],
+    where: memoryview | NDArray[np.int64],
     positions: NDArray[np.int64],
     sequences: NDArray[np.int32],
     window: int | None,
@@ -63,9 +59,10 @@ def share_out(
             splits = range(low // SPLIT, int(positions[first + n - 1]) // SPLIT + 1)
             pieces = [(s, s + 1) for s in splits] if few else [(splits.start, splits.stop)]
             for token in range(n):
-                where[first + token] = row + token, len(pieces), n
+                where[first + token, 0], where[first + token, 1], where[first + token, 2] = row + token, len(pieces), n
             for begin, stop in pieces:
-                tasks[count, :_USED] = first, n, begin, stop, row, table
+                for word, value in enumerate((first, n, begin, stop, row, table)):  # FIRST_TOKEN to TABLE
+                    tasks[count, word] = value
                 count += 1
                 row += n
     return count

@@ -6,6 +6,7 @@ The machine half is `walk.py`. Knows no op: a tape is stages of records with add
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import time
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 from . import slots
 from .memory import address, aligned
 from .objects import CHUNK_FUNCTION
+from .tape import Tape
 
 KERNELS = ("begin", "walk", "work", "nothing")
 _SPINS = 200  # pauses before yielding: 2000 are 57 us, which both threads pay when they share a core
 _PATIENCE = 20_000  # rounds of waiting between steps before a thread sleeps: some milliseconds
-_AWAY_S = 0.1  # how long a thread stays away that lost its core in the middle of a chunk
+_AWAY_S = 0.1  # how long a thread stays away that keeps losing its core in the middle of a chunk
+_AGAIN_S = 0.05  # twice within this time: another program wants the core; once is an accident
 _LOST_CORE_S = 0.0009  # a decode chunk that takes longer was interrupted
-_LOST_CORE_LONG_S = 0.05  # the same for prefill, whose chunks are long
+_LOST_CORE_LONG_S = 0.05  # the same for anything else: a prefill chunk may take milliseconds
 
 
 def _cgroup_cpus() -> float:
@@ -49,11 +52,13 @@ def default_threads() -> int:
 
 
 def _live(thread: int, ctx: NDArray[np.int64], alarm: threading.Semaphore, work: Callable[..., None]) -> None:
-    mine = slots.PARKED + 8 * thread
+    mine, lost_core_s = slots.PARKED + 8 * thread, -math.inf
     while not ctx[slots.QUIT]:
         work(0, address(ctx), thread, 0)
         if ctx[mine] == slots.AWAY:
-            time.sleep(_AWAY_S)
+            before, lost_core_s = lost_core_s, time.monotonic()
+            if lost_core_s - before < _AGAIN_S:
+                time.sleep(_AWAY_S)
         elif not ctx[slots.QUIT]:
             alarm.acquire()
 
@@ -85,7 +90,9 @@ class Threads:
         self.ctx: NDArray[np.int64] = aligned(8 * slots.CONTEXT_WORDS).view(np.int64)
         self._scratch = aligned(count * scratch_bytes)
         self.ctx[slots.THREADS], self.ctx[slots.SPINS], self.ctx[slots.PATIENCE] = count, _SPINS, _PATIENCE
-        self._ticks_per_s = _ticks_per_second()
+        ticks_per_s = _ticks_per_second()
+        self._patience = (int(_LOST_CORE_LONG_S * ticks_per_s), int(_LOST_CORE_S * ticks_per_s))
+        self._view, self._here = memoryview(self.ctx), address(self.ctx)
         self.ctx[slots.STATE] = (slots.IDLE << 32) + slots.BIAS
         self.ctx[slots.SCRATCH], self.ctx[slots.SCRATCH_BYTES] = address(self._scratch), scratch_bytes
         self._begin, self._walk, work = (CHUNK_FUNCTION(kernels[n]) for n in ("begin", "walk", "work"))
@@ -98,12 +105,12 @@ class Threads:
             worker.start()
         self.close = weakref.finalize(self, _stop, self.ctx, self._alarms, self._workers)
 
-    def run(self, stages: NDArray[np.int64], long_chunks: bool = False) -> None:
-        """Walk stages i64[n, STAGE_WORDS] once. One caller at a time. long_chunks: milliseconds in one are normal."""
-        ctx = self.ctx
-        ctx[slots.PATIENCE_TICKS] = int((_LOST_CORE_LONG_S if long_chunks else _LOST_CORE_S) * self._ticks_per_s)
-        ctx[slots.STAGES], ctx[slots.NUM_STAGES] = address(stages), len(stages)
-        here = address(ctx)
+    def run(self, tape: Tape, tokens: int = 0, logit_tokens: int = 0) -> None:
+        """Walk a tape once, for a batch of so many rows. One caller at a time."""
+        ctx, here = self._view, self._here
+        ctx[slots.TOKENS], ctx[slots.LOGIT_TOKENS] = tokens, logit_tokens
+        ctx[slots.PATIENCE_TICKS] = self._patience[0 < tokens <= 4]
+        ctx[slots.STAGES], ctx[slots.NUM_STAGES] = tape.start, len(tape.stages)
         self._begin(0, here, 0, 0)
         for t in range(1, self.count):
             if ctx[slots.PARKED + 8 * t] == slots.CALLED:

@@ -23,7 +23,6 @@ from .threads import Threads
 
 _PACK_CHUNK_BYTES = 1 << 18
 _PACK_PIECE_BYTES = 8 << 20  # packed before the mapped pages go back: an output matrix can be most of a model
-_ROWS_MAPPED = 64  # embedding rows read before their pages go back: each brings the 16 pages around it
 
 
 class Source(Protocol):
@@ -61,40 +60,20 @@ class Matrix:
 
 
 class Weights:
-    """All weights of a program. matrices: those of `linear`; vectors: float32; tables: raw, for embedding rows.
+    """All weights of a program. matrices: those of `linear` and the tables of `embed`; vectors: float32."""
 
-    forget: gives a table's mapped pages back; None where matrices are read from the same map.
-    """
-
-    def __init__(self, forget: Callable[[str], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.matrices: dict[str, Matrix] = {}
         self.vectors: dict[str, NDArray[np.float32]] = {}
-        self.tables: dict[str, Matrix] = {}
-        self._forget = forget
-        self._rows_read = 0
-
-    def embedding_rows(self, name: str, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Rows of a table as f32[T, width]. Never more than a few of its pages stay in memory."""
-        table = self.tables[name]
-        rows = table.data.reshape(-1, table.format.row_bytes(table.width))
-        raw = np.empty((len(token_ids), rows.shape[1]), np.uint8)
-        for start in range(0, len(token_ids), _ROWS_MAPPED):
-            part = token_ids[start : start + _ROWS_MAPPED]
-            np.take(rows, part, axis=0, out=raw[start : start + len(part)])
-            self._rows_read += len(part)
-            if self._forget and self._rows_read >= _ROWS_MAPPED:
-                self._forget(name)
-                self._rows_read = 0
-        return table.format.dequantize(raw)
-
-    @property
-    def matrix_bytes(self) -> int:
-        """Bytes of all matrices: what decoding one token reads."""
-        return sum(m.data.nbytes for m in self.matrices.values())
 
     def reads_int8(self, name: str) -> bool:
         """Whether the matrix multiplies with quantised activations."""
         return self.matrices[name].format.packed.activation == "q8"
+
+
+def matrix_names(program: Program) -> list[str]:
+    """Names of all matrices, in the order that a step reads them."""
+    return list(dict.fromkeys(op.weights[0] for op in program.ops if op.name in ("embed", "linear")))
 
 
 def raw_matrix(source: Source, name: str) -> Matrix:
@@ -104,14 +83,15 @@ def raw_matrix(source: Source, name: str) -> Matrix:
     return Matrix(formats.get(info.type_name), rows, width, source.data(name), packed=False)
 
 
-def kernel_names(program: Program, source: Source, packed: bool) -> list[str]:
-    """Names of the tile and pack kernels that the program's matrices need."""
-    names: dict[str, None] = {}
+def kernel_names(program: Program, source: Source) -> list[str]:
+    """Names of the kernels that the program's matrices need."""
+    names: dict[str, None] = {"pack_matrix": None}
     for op in program.ops:
-        if op.name == "linear":
+        if op.name in ("embed", "linear"):
             name = formats.get(source.tensors[op.weights[0]].type_name).name.lower()
-            names.update(dict.fromkeys([f"pack_{name}", *(f"tile_{name}_{t}" for t in (1, 2, 4))]))
-    return [*names, *(["pack_matrix"] if packed else [])]
+            uses = [f"tile_{name}_{t}" for t in (1, 2, 4)] if op.name == "linear" else [f"expand_{name}"]
+            names.update(dict.fromkeys([f"pack_{name}", *uses]))
+    return list(names)
 
 
 def load_weights(
@@ -123,24 +103,20 @@ def load_weights(
     progress: Callable[[str, int, int], None] | None,
 ) -> Weights:
     """Bring a program's weights into memory. progress("load", done, total) counts bytes."""
-    weights = Weights(source.forget if packed else None)
-    names = {op.weights[0]: None for op in program.ops if op.name == "linear"}
-    total, done = sum(source.data(n).nbytes for n in names), 0
+    weights = Weights()
     for op in program.ops:
-        if op.name == "embed":
-            weights.tables[op.weights[0]] = raw_matrix(source, op.weights[0])
-        vectors = op.weights[1:] if op.name in ("embed", "linear") else op.weights
-        for name in vectors:
+        for name in op.weights[1:] if op.name in ("embed", "linear") else op.weights:
             if name not in weights.vectors:
                 weights.vectors[name] = load_vector(source, name)
-    raw = {name: raw_matrix(source, name) for name in names}
-    room = _cut(arena(sum(map(_packed_bytes, raw.values()))), raw) if packed else {}
+    raw = {name: raw_matrix(source, name) for name in matrix_names(program)}
+    if not packed:
+        weights.matrices = raw
+        return weights
+    room = _cut(arena(sum(map(_packed_bytes, raw.values()))), raw)
+    total, done = sum(m.data.nbytes for m in raw.values()), 0
     for name, matrix in raw.items():
-        if packed:
-            pack(matrix, room[name], kernels, threads, partial(source.forget, name))
-            weights.matrices[name] = replace(matrix, data=room[name], packed=True)
-        else:
-            weights.matrices[name] = matrix
+        pack(matrix, room[name], kernels, threads, partial(source.forget, name))
+        weights.matrices[name] = replace(matrix, data=room[name], packed=True)
         done += matrix.data.nbytes
         if progress:
             progress("load", done, total)
@@ -197,7 +173,7 @@ def _pack_rows(
     writer.op("pack_matrix", arguments, -(-count // (8 * groups_at_once)), None, [], [])
     tape = writer.finish()
     tape.resize((1,))
-    threads.run(tape.stages, long_chunks=True)
+    threads.run(tape)
 
 
 def scratch_bytes(matrices: list[Matrix]) -> int:

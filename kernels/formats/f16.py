@@ -33,4 +33,12 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("F16", 1, 1, 2, f16, Packed(1, 16, "f32", tile, pack))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, columns):
+        for i in range(columns):
+            w.store_f32(out + 4 * i, w.load_f16(p + 16 * i + 2 * lane))
+
+    return kernel
+
+
+FORMAT = Format("F16", 1, 1, 2, f16, Packed(1, 16, "f32", tile, pack, expand))

@@ -39,4 +39,12 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, 32, "f32", tile, pack))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, columns):
+        for i in range(columns):
+            w.store_f32(out + 4 * i, w.load_f32(p + 32 * i + 4 * lane))
+
+    return kernel
+
+
+FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, 32, "f32", tile, pack, expand))

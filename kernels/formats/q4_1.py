@@ -61,4 +61,17 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q4_1", 3, 32, 20, _dequantize, Packed(32, 160, "q8", tile, pack))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, groups):
+        for _ in range(groups):
+            d, m = w.load_f16(p + 128 + 2 * lane), w.load_f16(p + 144 + 2 * lane)
+            for i in range(16):
+                b = w.load_u8(p + 32 * (i // 4) + 4 * lane + i % 4)
+                w.store_f32(out + 4 * i, d * w.to_f32(b & 15) + m)
+                w.store_f32(out + 4 * i + 64, d * w.to_f32(b >> 4) + m)
+            p, out = p + 160, out + 128
+
+    return kernel
+
+
+FORMAT = Format("Q4_1", 3, 32, 20, _dequantize, Packed(32, 160, "q8", tile, pack, expand))

@@ -92,4 +92,21 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q4_K", 12, 256, 144, _dequantize, Packed(256, 1184, "q8", tile, pack, fetch_bytes=148))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, supers):
+        for _ in range(supers):
+            d, minus_dmin = w.load_f16(p + 1152 + 2 * lane), w.load_f16(p + 1168 + 2 * lane)
+            for g in range(8):
+                step = d * w.to_f32(w.load_u8(p + 128 + 2 * lane))
+                offset = minus_dmin * w.to_f32(w.load_u8(p + 129 + 2 * lane))
+                for i in range(16):
+                    b = w.load_u8(p + 32 * (i // 4) + 4 * lane + i % 4)
+                    w.store_f32(out + 4 * i, step * w.to_f32(b & 15) + offset)
+                    w.store_f32(out + 4 * i + 64, step * w.to_f32(b >> 4) + offset)
+                p, out = p + 144, out + 128
+            p += 32
+
+    return kernel
+
+
+FORMAT = Format("Q4_K", 12, 256, 144, _dequantize, Packed(256, 1184, "q8", tile, pack, expand, fetch_bytes=148))

@@ -74,4 +74,20 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q5_0", 6, 32, 22, _dequantize, Packed(32, 176, "q8", tile, pack))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, groups):
+        for _ in range(groups):
+            d = w.load_f16(p + 160 + 2 * lane)
+            for i in range(16):
+                b, h = (
+                    w.load_u8(p + 32 * (i // 4) + 4 * lane + i % 4),
+                    w.load_u8(p + 128 + 4 * lane + i % 4) >> (i // 4),
+                )
+                w.store_f32(out + 4 * i, d * w.to_f32((b & 15 | (h & 1) << 4) - 16))
+                w.store_f32(out + 4 * i + 64, d * w.to_f32((b >> 4 | (h >> 4 & 1) << 4) - 16))
+            p, out = p + 176, out + 128
+
+    return kernel
+
+
+FORMAT = Format("Q5_0", 6, 32, 22, _dequantize, Packed(32, 176, "q8", tile, pack, expand))

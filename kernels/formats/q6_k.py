@@ -82,4 +82,23 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q6_K", 14, 256, 210, _dequantize, Packed(256, 1680, "q8", tile, pack, fetch_bytes=210))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, supers):
+        for _ in range(supers):
+            d = w.load_f16(p + 1664 + 2 * lane)
+            for i in range(16):  # the halves of eight groups
+                at = p + 208 * (i // 2) + 96 * (i % 2) + 4 * lane
+                step = d * w.to_f32(w.load_s8(p + 208 * (i // 2) + 192 + 2 * lane + i % 2))
+                for j in range(4):
+                    u, v, t = w.load_u8(at + j), w.load_u8(at + 32 + j), w.load_u8(at + 64 + j)
+                    to, fourth = out + 64 * i + 4 * j, u >> 6 | v >> 6 << 2 | t >> 6 << 4
+                    w.store_f32(to, step * w.to_f32((u & 63) - 32))
+                    w.store_f32(to + 16, step * w.to_f32((v & 63) - 32))
+                    w.store_f32(to + 32, step * w.to_f32((t & 63) - 32))
+                    w.store_f32(to + 48, step * w.to_f32(fourth - 32))
+            p, out = p + 1680, out + 1024
+
+    return kernel
+
+
+FORMAT = Format("Q6_K", 14, 256, 210, _dequantize, Packed(256, 1680, "q8", tile, pack, expand, fetch_bytes=210))

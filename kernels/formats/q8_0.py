@@ -51,4 +51,15 @@ def pack(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q8_0", 8, 32, 34, _dequantize, Packed(32, 272, "q8", tile, pack))
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, groups):
+        for _ in range(groups):
+            d = w.load_f16(p + 256 + 2 * lane)
+            for i in range(32):
+                w.store_f32(out + 4 * i, w.to_f32(w.load_s8(p + 32 * (i // 4) + 4 * lane + i % 4)) * d)
+            p, out = p + 272, out + 128
+
+    return kernel
+
+
+FORMAT = Format("Q8_0", 8, 32, 34, _dequantize, Packed(32, 272, "q8", tile, pack, expand))

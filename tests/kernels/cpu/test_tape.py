@@ -117,7 +117,7 @@ def walk_often(count: int, times: int, level: str) -> None:
     threads = Threads(count, dict(cpu.get_kernels(level)), 4096)
     try:
         for _ in range(times):
-            threads.run(sums.tape.stages)
+            threads.run(sums.tape)
             sums.check()
     finally:
         threads.close()
@@ -148,7 +148,7 @@ def test_stages_without_chunks_are_passed(monkeypatch: pytest.MonkeyPatch) -> No
     try:
         for n, want in ((4, 5), (2, 10)):
             tape.resize((1, n))
-            threads.run(tape.stages)
+            threads.run(tape)
             assert (x[: min(n, 2)] == want).all()
     finally:
         threads.close()

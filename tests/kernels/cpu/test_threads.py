@@ -94,7 +94,7 @@ def test_twenty_teams_leave_no_thread() -> None:
     for i in range(20):
         team = make_team(1 + i % 4)
         assert len(live() - before) == i % 4
-        team.run(counter.tape.stages)
+        team.run(counter.tape)
         team.close()
         assert not live() - before
     team.close()  # harmless again
@@ -127,7 +127,7 @@ def test_idle_threads_sleep_and_wake_again() -> None:
     counter, team = Counter(64), make_team(3)
     try:
         for n in range(1, 4):
-            team.run(counter.tape.stages)
+            team.run(counter.tape)
             time.sleep(0.2)  # they look out for the next step for some milliseconds
             assert cpu_seconds(0.4) < 0.04, "idle threads use the CPU"
             assert (counter.rows == n).all()
@@ -140,7 +140,7 @@ def test_steps_after_pauses_of_every_length() -> None:
     counter, team, rng = Counter(8), make_team(3), np.random.default_rng(0)
     try:
         for n in range(1, 120):
-            team.run(counter.tape.stages)
+            team.run(counter.tape)
             assert (counter.rows == n).all()
             time.sleep(float(rng.uniform(0, 0.02)))
     finally:
@@ -153,7 +153,7 @@ def test_teams_beside_each_other() -> None:
 
     def work(i: int) -> None:
         for _ in range(200):
-            teams[i].run(counters[i].tape.stages)
+            teams[i].run(counters[i].tape)
 
     workers = [threading.Thread(target=work, args=(i,)) for i in range(2)]
     for worker in workers:
@@ -181,7 +181,7 @@ def test_other_python_threads_go_on_during_a_step() -> None:
     longest = 0
     for _ in range(20):
         before, start = ticks, time.perf_counter()
-        team.run(counter.tape.stages)
+        team.run(counter.tape)
         if time.perf_counter() - start > 0.003:
             longest = max(longest, ticks - before)
     stop.set()
