@@ -17,6 +17,7 @@ from .simd import (
     arg_f32,
     div,
     exp,
+    fill,
     fma,
     function,
     inline,
@@ -27,6 +28,8 @@ from .simd import (
     load_f32x32,
     load_i32,
     load_i64,
+    maximum,
+    minimum,
     mul,
     operand,
     prefetch,
@@ -63,8 +66,14 @@ _ROW_BYTES = 4 * BLOCK_SIZE  # one query's scores of a tile
 _HALF_LINE = 64  # bytes of 32 halves: one dim of a K half tile, one token of a V tile
 
 
+@inline
+def _within_half(v):
+    """Values that float16 can hold: an infinite V would reach earlier tokens of its chunk as zero times infinity."""
+    return maximum(fill(v, -65504.0), minimum(fill(v, 65504.0), v))
+
+
 def store_kv(op, ctx, thread, chunk):
-    """Put one token's K and V of one kv head into the cache.
+    """Put one token's K and V of one kv head into the cache, as float16; what exceeds its range becomes its largest.
 
     0 k, 1 bytes of a row of k, 2 v, 3 bytes of a row of v, 4 K cache, 5 V cache, 6 block tables, 7 bytes of one, 8 kv heads,
     9 head_dim, 10 bytes of a K tile, 11 bytes of a V tile.
@@ -80,13 +89,15 @@ def store_kv(op, ctx, thread, chunk):
     to = arg(op, 4) + tile * arg(op, 10) + slot // 32 * dim * _HALF_LINE + slot % 32 * 2
     whole = dim // 32 * 32
     for d in range(0, whole, 32):
-        scatter_f16x32(to + d * _HALF_LINE, load_f32x32(k + 4 * d))
+        scatter_f16x32(to + d * _HALF_LINE, _within_half(load_f32x32(k + 4 * d)))
     for d in range(whole, dim):
-        store_f16(to + d * _HALF_LINE, load_f32(k + 4 * d))
+        x = load_f32(k + 4 * d)
+        x = np.float32(65504) if x > np.float32(65504) else x  # not min(): it would hide a NaN
+        store_f16(to + d * _HALF_LINE, np.float32(-65504) if x < np.float32(-65504) else x)
     to = arg(op, 5) + tile * arg(op, 11) + slot * _HALF_LINE
     for d in range(0, dim, 32):
         x = keep(load_f32x32(v + 4 * d), 0, dim - d, splat32(np.float32(0)))
-        store_f16x32(to + d // 32 * BLOCK_SIZE * _HALF_LINE, x)
+        store_f16x32(to + d // 32 * BLOCK_SIZE * _HALF_LINE, _within_half(x))
 
 
 # ---- out[R, 32] = out * rescale + factors[R, n] @ rows[n, 32], rows in order ----

@@ -1,7 +1,8 @@
 """The CPU backend: a program and its weights made ready, then one `run` per batch. The main path of a step is here.
 
 `run` writes the batch where the tapes look for it and walks a tape: the body over all tokens, the head over those whose
-logits are wanted; in decode both are one. Nothing is allocated and no type decided on the way. Knows no model, no text and no sequence policy.
+logits are wanted; in decode both are one. No type is decided on the way, and nothing large allocated. Knows no model, no
+text and no sequence policy.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from .simd import (
-    absolute,
     add,
     arg,
     arg_f32,
@@ -21,6 +20,7 @@ from .simd import (
     fma1,
     inline,
     keep,
+    largest_magnitude,
     load_f32,
     load_f32x8,
     load_f32x32,
@@ -29,7 +29,6 @@ from .simd import (
     mul,
     operand,
     reduce_add,
-    reduce_max,
     splat32,
     sqrt,
     store_f32,
@@ -48,7 +47,7 @@ _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 def _quantise(out, row, group, groups, tokens, v):
     """One group of one row into activation tiles of `tokens`; `groups` of a row."""
     lane = out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4
-    d = reduce_max(absolute(v)) / np.float32(127)
+    d = largest_magnitude(v) / np.float32(127)
     inverse = np.float32(1) / d if d > _SMALLEST_SCALE else np.float32(0)
     # minimum() also catches what is not a number, which must not reach the conversion to int8
     store_q8(lane, tokens, d, minimum(mul(v, splat32(inverse)), fill(v, 127.0)))

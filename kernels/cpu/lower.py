@@ -21,7 +21,19 @@ from .plan import Buffer, Step
 from .tape import Tape, TapeWriter
 from .weights import Matrix, Weights
 
-KERNELS = ("embed", "matmul", "norm", "gated", "quantise", "add_rows", "gather", "rope", "store_kv", "attend", "combine")
+KERNELS = (
+    "embed",
+    "matmul",
+    "norm",
+    "gated",
+    "quantise",
+    "add_rows",
+    "gather",
+    "rope",
+    "store_kv",
+    "attend",
+    "combine",
+)
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
 _MOST_PREFILL_GROUPS = 16  # row groups of a prefill chunk, for the same reason

@@ -26,9 +26,9 @@ from .slots import SCRATCH, SCRATCH_BYTES, TOKEN_IDS
 def matmul(op, ctx, thread, chunk):
     """y = x W^T, or y += x W^T, for some groups of eight rows.
 
-    0 weights, 1 x, 2 y, 3 chunks, 4 units of a row, 5 where chunks begin: i64[chunks + 1] row groups, 6 adds, 7 bytes of a packed row group,
-    8 bytes of a row of y, 9 tile kernel, 10 bytes of a tile of x, 11 tokens of a tile, 12 tiles of a block, 13 context word
-    with the number of tokens, 14 pack kernel (0: packed), 15 bytes of a raw row, 16 rows.
+    0 weights, 1 x, 2 y, 3 chunks, 4 units of a row, 5 where chunks begin: i64[chunks + 1] row groups, 6 adds, 7 bytes of a
+    packed row group, 8 bytes of a row of y, 9 tile kernel, 10 bytes of a tile of x, 11 tokens of a tile, 12 tiles of a
+    block, 13 context word with the number of tokens, 14 pack kernel (0: packed), 15 bytes of a raw row, 16 rows.
     """
     w, x, y, stride = arg(op, 0), arg(op, 1), arg(op, 2), arg(op, 8)
     tile, x_tile, tokens, block = arg(op, 9), arg(op, 10), arg(op, 11), arg(op, 12)

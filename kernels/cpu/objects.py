@@ -190,7 +190,11 @@ def compile_objects(names: Sequence[str], level: Level, folder: Path, progress: 
     if rest:  # a frozen application, or a system that lets us start no process
         from .compile import compile_kernels
 
-        compile_kernels(rest, level, folder, one_done)
+        try:
+            compile_kernels(rest, level, folder, one_done)
+        except OSError as error:
+            message = f"compiled kernels cannot be written to {folder} ({error.strerror}); free some space there"
+            raise ResourceError(f"{message}, or set EDGELLM_HOME to another folder") from None
 
 
 # Not "python -m": that would take a folder called edgellm in the current directory for this package.

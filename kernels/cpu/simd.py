@@ -208,7 +208,6 @@ mul = like(2)(lambda b, x, y: b.fmul(x, y))
 div = like(2)(lambda b, x, y: b.fdiv(x, y))
 fma = like(3)(fma_of)
 rint = like(1)(lambda b, x: call(b, f"llvm.rint.v{x.type.count}f32", x.type, x))
-absolute = like(1)(lambda b, x: call(b, f"llvm.fabs.v{x.type.count}f32", x.type, x))
 maximum = like(2)(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 minimum = like(2)(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
 to_f32 = word(f32, i64)(lambda b, x: b.sitofp(x, F32))
@@ -227,6 +226,13 @@ def _tree(b: ir.IRBuilder, v: ir.Value, combine: Callable[..., ir.Value]) -> ir.
 
 reduce_add = word(f32, f32x32)(lambda b, v: _tree(b, v, lambda b, x, y: b.fadd(x, y)))
 reduce_max = word(f32, f32x32)(lambda b, v: _tree(b, v, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y)))
+
+
+@word(f32, f32x32)
+def largest_magnitude(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
+    """max |v|; compared as integers, so that a NaN is the largest and stays visible."""
+    bits = b.and_(b.bitcast(v, i32x32.llvm), constant(i32x32.llvm, 0x7FFFFFFF))
+    return b.bitcast(call(b, "llvm.vector.reduce.smax.v32i32", I32, bits), F32)
 
 
 @word(f32x32, f32x32, i64, i64, f32x32)

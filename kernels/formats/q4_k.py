@@ -96,7 +96,7 @@ def expand(w: Any) -> Kernel:
     def kernel(p, lane, out, supers):
         for _ in range(supers):
             d, minus_dmin = w.load_f16(p + 1152 + 2 * lane), w.load_f16(p + 1168 + 2 * lane)
-            for g in range(8):
+            for _ in range(8):
                 step = d * w.to_f32(w.load_u8(p + 128 + 2 * lane))
                 offset = minus_dmin * w.to_f32(w.load_u8(p + 129 + 2 * lane))
                 for i in range(16):

@@ -29,7 +29,7 @@ ALL_KERNELS = (
     *threads.KERNELS,
     *lower.KERNELS,
     "pack_matrix",
-    *(f"pack_{n.lower()}" for n in FORMAT_NAMES),
+    *(f"{kind}_{n.lower()}" for n in FORMAT_NAMES for kind in ("pack", "expand")),
     *(f"tile_{n.lower()}_{t}" for n in FORMAT_NAMES for t in TILE_TOKENS),
 )
 
@@ -147,6 +147,16 @@ def pack(level: str, name: str, raw: NDArray[np.uint8], width: int) -> NDArray[n
         rows = min(8, len(raw) - 8 * g)
         function(address(source) + 8 * g * raw.shape[1], raw.shape[1], rows, address(packed[g]), units)
     return packed
+
+
+def expand(level: str, name: str, raw: NDArray[np.uint8], width: int) -> Floats:
+    """Raw rows u8[N, row_bytes] packed, then each written as float32. -> f32[N, width]."""
+    packed, units = pack(level, name, raw, width), width // formats.get(name).packed.columns
+    function = threads.tile_function(4)(get_kernels(level)[f"expand_{name.lower()}"])
+    out = make_rows(np.zeros((len(raw), width), np.float32))
+    for i in range(len(raw)):
+        function(address(packed[i // 8]), i % 8, address(out[i]), units)
+    return out[:, :width].copy()
 
 
 def product(

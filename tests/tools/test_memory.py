@@ -67,25 +67,6 @@ def _matrices(runner: object) -> dict[str, weights.Matrix]:
     return found
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_embedding_rows_leave_few_pages_behind(tmp_path: Path, packed: bool) -> None:
-    forgotten: list[str] = []
-    with open_gguf(write_tiny(tmp_path / "m.gguf", formats="Q8_0")) as file:
-        found = weights.Weights(forgotten.append if packed else None)
-        found.tables["t"] = weights.raw_matrix(file, "token_embd.weight")
-        ids = np.random.default_rng(0).integers(0, 128, 200).astype(np.int32)
-        rows = np.concatenate(
-            [
-                found.embedding_rows("t", ids[:150]),
-                *(found.embedding_rows("t", ids[i : i + 1]) for i in range(150, 200)),
-            ]
-        )
-        table = found.tables["t"]
-        every = table.format.dequantize(table.data.reshape(128, -1))
-    assert (rows == every[ids]).all()
-    assert len(forgotten) == (3 if packed else 0)  # every 64 rows or after a larger part
-
-
 def test_headers_are_forgotten_and_read_again(tmp_path: Path) -> None:
     with open_gguf(write_tiny(tmp_path / "m.gguf", vocab=4000)) as file:
         tokens = list(file.metadata["tokenizer.ggml.tokens"])

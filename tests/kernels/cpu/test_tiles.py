@@ -68,8 +68,22 @@ def test_values_that_are_no_numbers_stay_visible(level: str) -> None:
         x = random_rows(1, 64)
         x[0, 40] = bad
         assert not np.isfinite(cpu.product(level, "Q8_0", weights, x, 1)).any()
-    with np.errstate(invalid="ignore"):
-        assert not np.isfinite(cpu.product(level, "Q8_0", weights, np.full((1, 64), np.nan, np.float32), 1)).any()
+    for lane in (0, 5, 31, 40):
+        x = random_rows(1, 64)
+        x[0, lane] = np.nan
+        assert np.isnan(cpu.product(level, "Q8_0", weights, x, 1)).all()
+
+
+# ---- rows of a table ----
+@pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
+@pytest.mark.parametrize("name", cpu.FORMAT_NAMES)
+def test_expanding_a_row_is_dequantising_it(level: str, name: str) -> None:
+    width = 2 * formats.get(name).group_size * 16
+    raw = np.random.default_rng(5).integers(0, 256, random_weights(name, 11, width).shape, dtype=np.uint8)
+    got, want = cpu.expand(level, name, raw, width), formats.get(name).dequantize(raw)
+    numbers = ~np.isnan(want)  # random scale bits are sometimes none
+    assert np.array_equal(np.isnan(got), ~numbers)
+    assert_same_bits(got[numbers], want[numbers])
 
 
 # ---- packing ----
