@@ -78,7 +78,7 @@ class CpuBackend:
         rows = -(-max_tokens // 4) * 4
         self.max_tokens = max_tokens
         self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
-        self._views = [memoryview(a) for a in (self._token_ids, self._positions, self._sequences)]
+        self._views = [a.data for a in (self._token_ids, self._positions, self._sequences)]
         self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
         self._ropes: dict[tuple[Rope, str | None], RopeTable] = {}
         self._reached = 0  # positions that the rope tables hold

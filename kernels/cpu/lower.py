@@ -58,7 +58,7 @@ class CacheGroup:
 
     @cached_property
     def views(self) -> tuple[memoryview, memoryview]:
-        return memoryview(self.tasks), memoryview(self.where)
+        return self.tasks.data, self.where.data
 
 
 @dataclass(frozen=True, slots=True)

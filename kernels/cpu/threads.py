@@ -92,7 +92,7 @@ class Threads:
         self.ctx[slots.THREADS], self.ctx[slots.SPINS], self.ctx[slots.PATIENCE] = count, _SPINS, _PATIENCE
         ticks_per_s = _ticks_per_second()
         self._patience = (int(_LOST_CORE_LONG_S * ticks_per_s), int(_LOST_CORE_S * ticks_per_s))
-        self._view, self._here = memoryview(self.ctx), address(self.ctx)
+        self._view, self._here = self.ctx.data, address(self.ctx)
         self.ctx[slots.STATE] = (slots.IDLE << 32) + slots.BIAS
         self.ctx[slots.SCRATCH], self.ctx[slots.SCRATCH_BYTES] = address(self._scratch), scratch_bytes
         self._begin, self._walk, work = (CHUNK_FUNCTION(kernels[n]) for n in ("begin", "walk", "work"))

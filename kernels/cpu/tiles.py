@@ -198,6 +198,14 @@ def _add_memory(w: Any, T: int, group_bytes: int) -> None:
     F = Tile("f", FLOATS, T)
     w.load, w.half, w.single = simd.load_i8x32, simd.load_f16x8, simd.load_f32x8
 
+    @word(f32x8, i64)
+    def upper_half(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+        """Eight bfloat16 as float32."""
+        raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
+        return b.bitcast(b.shl(b.zext(raw, INTS), constant(INTS, 16)), FLOATS)
+
+    w.upper_half = upper_half
+
     @word(void, i64)
     def fetch(b: ir.IRBuilder, p: ir.Value) -> None:
         """Prefetch what a later group needs; tiles of four tokens find their weights in L1."""
@@ -288,6 +296,13 @@ def _add_integers(w: Any, T: int) -> None:
 
     w.second_u8 = second_u8
 
+    @word(f32x8, i64)
+    def first_u8_f(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+        raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
+        return b.uitofp(b.zext(b.and_(raw, constant(raw.type, 255)), INTS), FLOATS)
+
+    w.first_u8_f = first_u8_f
+
 
 def _add_floats(w: Any, T: int) -> None:
     F, N, D = Tile("f", FLOATS, T), Tile("i", INTS, T), f32x8
@@ -295,6 +310,7 @@ def _add_floats(w: Any, T: int) -> None:
     to_float = lambda b, v, t: b.sitofp(b.extract_value(v, t), FLOATS)  # noqa: E731
     all_of = lambda one: lambda b, *v: _tuple(b, [one(b, t, *v) for t in range(T)])  # noqa: E731
     scale, total = 32 * T, 36 * T
+    w.sixteen_times = word(D, D)(lambda b, d: b.fmul(d, constant(FLOATS, 16.0)))
     w.zero = word(F)(lambda b: _tuple(b, [constant(FLOATS, 0.0)] * T))
     w.fma_dx = word(F, F, N, D, i64)(
         all_of(

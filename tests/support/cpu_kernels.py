@@ -288,7 +288,44 @@ def _q6_k(raw: NDArray[np.uint8], acts: Activations) -> Floats:
     return acc
 
 
+def _q5_1(raw: NDArray[np.uint8], acts: Activations) -> Floats:
+    b = raw.reshape(len(raw), -1, 24)
+    q = _nibbles(b[..., 8:]).astype(np.int64) + 16 * np.unpackbits(b[..., 4:8], axis=-1, bitorder="little") - 16
+    d, m, dots = _half(b[..., :2]), _half(b[..., 2:4]), _dots(q, acts)
+    acc = np.zeros((len(acts.values), len(raw)), np.float32)
+    for g in range(q.shape[1]):
+        acc = fma(m[:, g], acts.sums[:, g : g + 1], acc)
+        acc = fma(16 * d[:, g], acts.sums[:, g : g + 1], acc)
+        acc = fma(dots[:, :, g], d[:, g] * acts.scales[:, g : g + 1], acc)
+    return acc
+
+
+def _q5_k(raw: NDArray[np.uint8], acts: Activations) -> Floats:
+    from edgellm.kernels.formats.q4_k import scales_and_mins
+
+    b = raw.reshape(len(raw), -1, 176)
+    n, supers, _ = b.shape
+    pairs = [scales_and_mins(b[:, i, 4:16]) for i in range(supers)]
+    scale, minimum = (np.stack([pair[j] for pair in pairs], 1).reshape(n, -1).astype(np.int64) for j in (0, 1))
+    high = np.stack([b[..., 16:48] >> g & 1 for g in range(8)], 2).reshape(n, -1, 32).astype(np.int64)
+    q = _nibbles(b[..., 48:].reshape(n, -1, 32)).reshape(n, -1, 32) + 16 * high - 16
+    dots = _dots(q, acts) * scale
+    acc = np.zeros((len(acts.values), n), np.float32)
+    for i in range(supers):
+        s, u = np.zeros_like(acc), np.zeros_like(acc)
+        for g in range(8 * i, 8 * i + 8):
+            s = fma(16 * scale[:, g], acts.sums[:, g : g + 1], s)
+            s = fma(dots[:, :, g], acts.scales[:, g : g + 1], s)
+            u = fma(minimum[:, g], acts.sums[:, g : g + 1], u)
+        acc = fma(_half(b[:, i, 0:2]), s, acc)
+        acc = fma(-_half(b[:, i, 2:4]), u, acc)
+    return acc
+
+
 _EXPECTED = {
+    "Q4_0": _simple(lambda b: (_nibbles(b[..., 2:]).astype(np.int8) - 8, _half(b[..., :2]), None), 18),
+    "Q5_1": _q5_1,
+    "Q5_K": _q5_k,
     "Q4_1": _simple(lambda b: (_nibbles(b[..., 4:]), _half(b[..., :2]), _half(b[..., 2:4])), 20),
     "Q5_0": _simple(_take_q5_0, 22),
     "Q8_0": _simple(lambda b: (b[..., 2:].view(np.int8), _half(b[..., :2]), None), 34),

@@ -10,7 +10,7 @@ from random_weights import make_random
 from edgellm.kernels import formats
 
 # Offsets in a group, per format: where the scales lie that the extremes leave alone (all else is a weight or a factor).
-SCALE_BYTES = {"Q4_1": 4, "Q5_0": 2, "Q8_0": 2, "Q4_K": 4, "Q6_K": 0}
+SCALE_BYTES = {"Q4_0": 2, "Q4_1": 4, "Q5_0": 2, "Q5_1": 4, "Q8_0": 2, "Q4_K": 4, "Q5_K": 4, "Q6_K": 0}
 
 
 def random_weights(name: str, rows: int, width: int, seed: int = 0) -> np.ndarray:

@@ -11,7 +11,17 @@ from edgellm.kernels import formats
 
 NAMES = sorted(formats.FORMATS)
 # Offsets of a group's f16 scales: the fields whose unusual values (zeros, subnormals, infinities) must survive.
-SCALE_OFFSETS = {"F16": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
+SCALE_OFFSETS = {
+    "F16": (0,),
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+}
 ODD_SCALES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x7C00, 0xFC00, 0x7E01, 0x7D00, 0x7BFF, 0x3C00], np.uint16)
 
 
@@ -78,5 +88,5 @@ def test_dequantize_reads_read_only_rows() -> None:
 
 
 def test_unknown_format_names_those_there_are() -> None:
-    with pytest.raises(UnsupportedError, match=r"IQ3_XXS.*F16, F32, Q4_1"):
+    with pytest.raises(UnsupportedError, match=r"IQ3_XXS.*BF16, F16, F32, Q4_0"):
         formats.get("IQ3_XXS")

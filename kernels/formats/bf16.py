@@ -1,0 +1,52 @@
+"""BF16: the upper half of a float32; a "group" is one value of two bytes. Every one is exact in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    upper = np.ascontiguousarray(groups).view("<u2").astype(np.uint32)
+    values: Floats = (upper << np.uint32(16)).view(np.float32)
+    return values
+
+
+def tile(w: Any) -> Kernel:
+    """Packed: per column eight values, one per row. Columns are added in order; activations stay float32."""
+
+    def kernel(p, x, columns, y, stride, adds):
+        acc, x_stride = w.zero(), (columns + 31) // 32 * 128
+        for _ in range(columns):
+            acc = w.fma_f32(acc, w.upper_half(p), x, x_stride)
+            p, x = p + 16, x + 4
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, columns):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst + 2 * r
+            for i in range(columns):
+                w.store_u16(o + 16 * i, w.load_u16(p + 2 * i))
+
+    return kernel
+
+
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, columns):
+        for i in range(columns):
+            w.store_u32(out + 4 * i, w.load_u16(p + 16 * i + 2 * lane) << 16)
+
+    return kernel
+
+
+FORMAT = Format("BF16", 30, 1, 2, _dequantize, Packed(1, 16, "f32", tile, pack, expand))

@@ -1,0 +1,98 @@
+"""Q5_1: 32 values in 24 bytes, value = d * q + m with q in 0..31.
+
+d f16, m f16, qh u8[4]: bit i is the fifth bit of value i; qs u8[16]: the low nibbles are the other four bits of values
+0..15, the high ones those of 16..31. Source: ggml-common.h, block_q5_1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    d, m, qh, qs = split(groups, 2, 2, 4, 16)
+    low = bits(qs, 4).reshape(-1, 32)
+    high = np.unpackbits(qh, axis=1, bitorder="little")
+    q = (low | high << np.uint8(4)).astype(np.float32)
+    values: Floats = f16(d) * q + f16(m)
+    return values
+
+
+def tile(w: Any) -> Kernel:
+    """Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), 32 bytes whose bit t is step t's fifth bit, d f16[8],
+    m f16[8].
+
+    The integer sum is of q - 16, which fits int16. Per group: acc = fma(m, scaled sum, acc), acc = fma(16 d, scaled sum, acc),
+    then acc = fma(integer sum, d * scale, acc).
+    """
+
+    def kernel(p, x, groups, y, stride, adds):
+        acc = w.zero()
+        for _ in range(groups):
+            w.fetch(p)
+            h, a = w.load(p + 128), w.start(x, 4)
+            v = w.load(p)
+            a = w.mac(a, w.fifth(w.low(v), h, 0), x)
+            a = w.mac(a, w.fifth(w.high(v), h, 4), x + 4 * w.STEP)
+            v = w.load(p + 32)
+            a = w.mac(a, w.fifth(w.low(v), h, 1), x + w.STEP)
+            a = w.mac(a, w.fifth(w.high(v), h, 5), x + 5 * w.STEP)
+            v = w.load(p + 64)
+            a = w.mac(a, w.fifth(w.low(v), h, 2), x + 2 * w.STEP)
+            a = w.mac(a, w.fifth(w.high(v), h, 6), x + 6 * w.STEP)
+            v = w.load(p + 96)
+            a = w.mac(a, w.fifth(w.low(v), h, 3), x + 3 * w.STEP)
+            a = w.mac(a, w.fifth(w.high(v), h, 7), x + 7 * w.STEP)
+            d = w.half(p + 160)
+            acc = w.fma_m(w.fma_m(acc, w.half(p + 176), x), w.sixteen_times(d), x)
+            acc = w.fma_dx(acc, w.total(a), d, x)
+            p, x = p + 192, x + w.GROUP
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, groups):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst
+            for _ in range(groups):
+                for t in range(4):
+                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 8 + 4 * t))
+                qh = w.load_u32(p + 4)
+                for j in range(4):  # collect bits j, j + 4, j + 8 ... into one byte
+                    b = (qh >> j) & 0x11111111
+                    b = (b | b >> 3) & 0x03030303
+                    b = (b | b >> 6) & 0x000F000F
+                    w.store_u8(o + 128 + 4 * r + j, b | b >> 12)
+                w.store_u16(o + 160 + 2 * r, w.load_u16(p))
+                w.store_u16(o + 176 + 2 * r, w.load_u16(p + 2))
+                p, o = p + 24, o + 192
+
+    return kernel
+
+
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, groups):
+        for _ in range(groups):
+            d, m = w.load_f16(p + 160 + 2 * lane), w.load_f16(p + 176 + 2 * lane)
+            for i in range(16):
+                b, h = (
+                    w.load_u8(p + 32 * (i // 4) + 4 * lane + i % 4),
+                    w.load_u8(p + 128 + 4 * lane + i % 4) >> (i // 4),
+                )
+                w.store_f32(out + 4 * i, d * w.to_f32(b & 15 | (h & 1) << 4) + m)
+                w.store_f32(out + 4 * i + 64, d * w.to_f32(b >> 4 | (h >> 4 & 1) << 4) + m)
+            p, out = p + 192, out + 128
+
+    return kernel
+
+
+FORMAT = Format("Q5_1", 7, 32, 24, _dequantize, Packed(32, 192, "q8", tile, pack, expand))

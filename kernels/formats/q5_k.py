@@ -1,0 +1,118 @@
+"""Q5_K: 256 values in 176 bytes, eight runs of 32; value = d * scale * q - dmin * min with q in 0..31.
+
+d f16, dmin f16, scales u8[12] (six-bit scales and mins, as in q4_k.py), qh u8[32], qs u8[128]. Bit g of qh[i] is the fifth
+bit of value i of run g. Each 32 bytes of qs are two runs: low nibbles, then high nibbles.
+Source: ggml-common.h, block_q5_K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .q4_k import scales_and_mins
+
+
+def _dequantize(groups: Bytes) -> Floats:
+    d, dmin, scales, qh, qs = split(groups, 2, 2, 12, 32, 128)
+    scale, minimum = scales_and_mins(scales)
+    low = bits(qs.reshape(-1, 32), 4).reshape(-1, 8, 32)
+    q = (low | bits(qh, 1) << np.uint8(4)).astype(np.float32)
+    step = f16(d) * scale.astype(np.float32)
+    offset = f16(dmin) * minimum.astype(np.float32)
+    values: Floats = step[:, :, None] * q - offset[:, :, None]
+    return values.reshape(-1, 256)
+
+
+def tile(w: Any) -> Kernel:
+    """Packed, per 256: eight groups of 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), 32 bytes whose bit t is step
+    t's fifth bit, and eight (scale, min) byte pairs; then d f16[8], -dmin f16[8].
+
+    The integer sum is of q - 16, which fits int16. Per group: s = fma(16 scale, scaled sum, s), s = fma(scale * integer sum,
+    activation scale, s), u = fma(min, scaled sum, u). Per 256: acc = fma(d, s, acc), then acc = fma(-dmin, u, acc).
+    """
+
+    def kernel(p, x, supers, y, stride, adds):
+        acc = w.zero()
+        for _ in range(supers):
+            s, u = w.zero(), w.zero()
+            for _ in range(8):
+                w.fetch(p)
+                h, a = w.load(p + 128), w.start(x, 4)
+                v = w.load(p)
+                a = w.mac(a, w.fifth(w.low(v), h, 0), x)
+                a = w.mac(a, w.fifth(w.high(v), h, 4), x + 4 * w.STEP)
+                v = w.load(p + 32)
+                a = w.mac(a, w.fifth(w.low(v), h, 1), x + w.STEP)
+                a = w.mac(a, w.fifth(w.high(v), h, 5), x + 5 * w.STEP)
+                v = w.load(p + 64)
+                a = w.mac(a, w.fifth(w.low(v), h, 2), x + 2 * w.STEP)
+                a = w.mac(a, w.fifth(w.high(v), h, 6), x + 6 * w.STEP)
+                v = w.load(p + 96)
+                a = w.mac(a, w.fifth(w.low(v), h, 3), x + 3 * w.STEP)
+                a = w.mac(a, w.fifth(w.high(v), h, 7), x + 7 * w.STEP)
+                s = w.fma_m(s, w.sixteen_times(w.first_u8_f(p + 160)), x)
+                s = w.fma_x(s, w.scaled(a, w.first_u8(p + 160)), x)
+                u = w.fma_m(u, w.second_u8(p + 160), x)
+                p, x = p + 176, x + w.GROUP
+            acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
+            p += 32
+        if adds:
+            w.store_add(y, stride, acc)
+        else:
+            w.store(y, stride, acc)
+
+    return kernel
+
+
+def pack(w: Any) -> Kernel:
+    def kernel(src, row_bytes, rows, dst, supers):
+        for r in range(8):
+            p, o = src + min(r, rows - 1) * row_bytes, dst
+            for _ in range(supers):
+                for g in range(8):
+                    fifths = 0
+                    for t in range(8):
+                        fifths |= (w.load_u32(p + 16 + 4 * t) >> g & 0x01010101) << t
+                    w.store_u32(o + 128 + 4 * r, fifths)
+                    for t in range(4):
+                        low = w.load_u32(p + 48 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
+                        high = w.load_u32(p + 64 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
+                        w.store_u32(o + 32 * t + 4 * r, low | high << 4)
+                    if g < 4:
+                        scale, minimum = w.load_u8(p + 4 + g) & 63, w.load_u8(p + 8 + g) & 63
+                    else:
+                        both = w.load_u8(p + 8 + g)
+                        scale = both & 15 | w.load_u8(p + g) >> 6 << 4
+                        minimum = both >> 4 | w.load_u8(p + 4 + g) >> 6 << 4
+                    w.store_u8(o + 160 + 2 * r, scale)
+                    w.store_u8(o + 161 + 2 * r, minimum)
+                    o += 176
+                w.store_u16(o + 2 * r, w.load_u16(p))
+                w.store_u16(o + 16 + 2 * r, w.load_u16(p + 2) ^ 0x8000)
+                p, o = p + 176, o + 32
+
+    return kernel
+
+
+def expand(w: Any) -> Kernel:
+    def kernel(p, lane, out, supers):
+        for _ in range(supers):
+            d, minus_dmin = w.load_f16(p + 1408 + 2 * lane), w.load_f16(p + 1424 + 2 * lane)
+            for _ in range(8):
+                step = d * w.to_f32(w.load_u8(p + 160 + 2 * lane))
+                offset = minus_dmin * w.to_f32(w.load_u8(p + 161 + 2 * lane))
+                for i in range(16):
+                    b = w.load_u8(p + 32 * (i // 4) + 4 * lane + i % 4)
+                    h = w.load_u8(p + 128 + 4 * lane + i % 4) >> (i // 4)
+                    w.store_f32(out + 4 * i, step * w.to_f32(b & 15 | (h & 1) << 4) + offset)
+                    w.store_f32(out + 4 * i + 64, step * w.to_f32(b >> 4 | (h >> 4 & 1) << 4) + offset)
+                p, out = p + 176, out + 128
+            p += 32
+
+    return kernel
+
+
+FORMAT = Format("Q5_K", 13, 256, 176, _dequantize, Packed(256, 1440, "q8", tile, pack, expand, fetch_bytes=180))
