@@ -86,8 +86,8 @@ def test_a_dropped_model_ends_its_threads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [
-        ({"formats": {"token_embd.weight": "Q5_1"}, "tied": False}, UnsupportedError, "Q5_1"),
-        ({"formats": {"*ffn_down*": "BF16"}}, UnsupportedError, "BF16"),
+        ({"formats": {"token_embd.weight": "Q3_K"}, "tied": False, "hidden": 256}, UnsupportedError, "Q3_K"),
+        ({"formats": {"*ffn_down*": "Q2_K"}, "ffn": 256}, UnsupportedError, "Q2_K"),
         ({"drop": ["blk.1.attn_v.weight"]}, ModelFileError, "blk.1.attn_v.weight"),
     ],
 )

@@ -43,7 +43,7 @@ class MemorySource:
 
     def put(self, name: str, values: Floats, format: str = "F32") -> str:
         """Add values, quantised where the gguf package can; K formats get random codes instead."""
-        if format in PLAIN or format not in ("Q4_K", "Q6_K"):
+        if format in PLAIN or formats.get(format).group_size < 256:
             data = quants.quantize(values, GGMLQuantizationType[format])
         else:
             data = make_random(format, *values.shape, float(values.std()), np.random.default_rng(len(self._bytes)))

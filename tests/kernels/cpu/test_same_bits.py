@@ -22,14 +22,13 @@ from edgellm.gguf import GGUFFile, open_gguf
 from edgellm.kernels import reference
 
 CHUNKS = (512, 1, 2, 3, 7, 64)
-K_FORMATS = ("Q4_K", "Q6_K")
 
 
 def fitting_formats(width: int) -> list[str]:
     return [
         name
         for name in cpu.FORMAT_NAMES
-        if width % (256 if name in K_FORMATS else 32 if name in cpu.INT8_FORMATS else 1) == 0
+        if width % max(cpu.formats.get(name).group_size, 32 if name in cpu.INT8_FORMATS else 1) == 0
     ]
 
 
@@ -46,6 +45,9 @@ def make_tiny(seed: int) -> Tiny:
     rng = random.Random(seed)
     arch = ("llama", "gemma3")[seed % 2]
     hidden, ffn = rng.choice([(256, 512), (96, 160), (64, 256), (48, 80), (32, 96), (256, 288)])
+    turn = cpu.FORMAT_NAMES[seed % len(cpu.FORMAT_NAMES)]
+    if turn not in fitting_formats(hidden):
+        hidden, ffn = 256, 288
     kv_heads = rng.choice([1, 2, 3])
     heads, head_dim = kv_heads * rng.choice([1, 2, 3, 4]), rng.choice([8, 16, 24, 32, 64])
     if seed % 3 == 0:
@@ -54,6 +56,7 @@ def make_tiny(seed: int) -> Tiny:
     formats = {name: rng.choice(fitting_formats(width)) for name, width in widths.items()}
     for name in ("attn_q", "attn_v", "ffn_gate", "token_embd"):  # first match counts: beside the default
         formats = {f"*{name}.weight": rng.choice(fitting_formats(hidden)), **formats}
+    formats["*attn_q.weight"] = turn
     vocab = rng.choice([97, 128, 203])
     options = {
         "arch": arch, "layers": rng.choice([1, 2, 7]), "hidden": hidden, "ffn": ffn, "heads": heads, "kv_heads": kv_heads,
