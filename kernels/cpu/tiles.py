@@ -14,6 +14,7 @@ S one small integer scale per row, F float sums (T of them), D one float per row
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -189,6 +190,7 @@ def tile_words(tokens: int, group_bytes: int) -> ModuleType:
     words.STEP, words.GROUP, words.TOKENS = 4 * tokens, 48 * tokens, tokens  # type: ignore[attr-defined]
     _add_memory(words, tokens, group_bytes)
     _add_bytes(words)
+    _add_dots(words, tokens)
     _add_integers(words, tokens)
     _add_floats(words, tokens)
     return words
@@ -212,22 +214,75 @@ def _add_memory(w: Any, T: int, group_bytes: int) -> None:
         for line in range(-(-group_bytes // 64) if T < 4 else 0):
             simd.prefetch_line(b, b.add(p, I64(AHEAD + 64 * line)))
 
-    def put(adds: bool) -> Any:
-        def lower(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value) -> None:
-            for t in range(T):
-                to = pointer(b, b.add(y, b.mul(stride, I64(t))), FLOATS)
-                v = b.extract_value(acc, t)
-                b.store(b.fadd(b.load(to, align=4), v) if adds else v, to, align=4)
+    @word(void, i64, i64, F, i64)
+    def store(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value, adds: ir.Value) -> None:
+        """Write the sums of eight rows for each token, or add them to what is there."""
+        adding = b.icmp_signed("!=", adds, I64(0))
+        for t in range(T):
+            to = pointer(b, b.add(y, b.mul(stride, I64(t))), FLOATS)
+            v = b.extract_value(acc, t)
+            b.store(b.select(adding, b.fadd(b.load(to, align=4), v), v), to, align=4)
 
-        return word(void, i64, i64, F)(lower)
+    w.fetch, w.store = fetch, store
 
-    w.fetch, w.store, w.store_add = fetch, put(False), put(True)
+
+def _fifth_bit(b: ir.IRBuilder, bits: ir.Value, step: int) -> ir.Value:
+    """Bit `step` of each byte, as 16."""
+    pairs, by = b.bitcast(bits, SHORTS), constant(SHORTS, abs(step - 4))
+    moved = b.lshr(pairs, by) if step > 4 else b.shl(pairs, by)
+    return b.and_(b.bitcast(moved, BYTES), constant(BYTES, 16))
+
+
+def _steps(b: ir.IRBuilder, p: ir.Value, five_bits: bool) -> Iterator[tuple[int, ir.Value]]:
+    """(step, 32 weights) of a group of nibbles: vector t holds step t in its low nibbles and t + 4 in its high ones."""
+    at = lambda offset: b.load(pointer(b, b.add(p, I64(offset)), BYTES), align=1)  # noqa: E731
+    bits = at(128) if five_bits else None
+    for t in range(4):
+        v = at(32 * t)
+        for step, shift in ((t, 0), (t + 4, 4)):
+            q = _nibbles(b, v, shift, 15)
+            yield step, q if bits is None else b.or_(q, _fifth_bit(b, bits, step))
+
+
+def _add_dots(w: Any, T: int) -> None:
+    """Whole groups of 32: one word each, so that its loads and multiply-adds stay in the order that fits registers."""
+    way: Any = WAYS[vector.LEVEL]
+    A, N = Tile("a", way.sums, T), Tile("i", INTS, T)
+    step_at = lambda b, x, step: b.add(x, I64(4 * T * step))  # noqa: E731
+
+    def mac_group(five_bits: bool) -> Any:
+        def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
+            sums = [b.extract_value(a, t) for t in range(T)]
+            for step, q in _steps(b, p, five_bits):
+                sums = way.mac(b, sums, q, step_at(b, x, step))
+            return _tuple(b, sums)
+
+        return word(A, A, i64, i64)(lower)
+
+    w.mac_nibbles, w.mac_five_bits = mac_group(False), mac_group(True)
+
+    @word(A, i64, i64)
+    def dot_nibbles(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
+        sums: list[ir.Value] = []
+        for step, q in _steps(b, p, False):
+            at = step_at(b, x, step)
+            sums = way.mac(b, sums, q, at) if sums else [way.product(b, q, _bytes_at(b, at, 4 * t)) for t in range(T)]
+        return _tuple(b, sums)
+
+    @word(N, i64, i64)
+    def dot_signed(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
+        sums: list[ir.Value] = []
+        for step in range(8):
+            v, at = b.load(pointer(b, b.add(p, I64(32 * step)), BYTES), align=1), step_at(b, x, step)
+            products = [way.signed(b, v, _bytes_at(b, at, 4 * t)) for t in range(T)]
+            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
+        return _tuple(b, sums)
+
+    w.dot_nibbles, w.dot_signed = dot_nibbles, dot_signed
 
 
 def _add_bytes(w: Any) -> None:
     B = i8x32
-    w.low = word(B, B)(lambda b, v: _nibbles(b, v, 0, 15))
-    w.high = word(B, B)(lambda b, v: _nibbles(b, v, 4, 15))
     w.low6 = word(B, B)(lambda b, v: _nibbles(b, v, 0, 63))
 
     @word(B, B, B, B)
@@ -235,14 +290,7 @@ def _add_bytes(w: Any) -> None:
         """The top two bits of three bytes make the fourth six-bit value."""
         return b.or_(b.or_(_nibbles(b, u, 6, 3), _nibbles(b, v, 4, 12)), _nibbles(b, t, 2, 48))
 
-    @word(B, B, B, i64)
-    def fifth(b: ir.IRBuilder, v: ir.Value, bits: ir.Value, step: ir.Value) -> ir.Value:
-        """v with bit `step` of each byte of `bits` as its fifth bit."""
-        moved = b.lshr(b.bitcast(bits, SHORTS), splat(b, SHORTS, b.trunc(step, I16)))
-        one = b.and_(b.bitcast(moved, BYTES), constant(BYTES, 1))
-        return b.or_(v, b.bitcast(b.shl(b.bitcast(one, SHORTS), constant(SHORTS, 4)), BYTES))
-
-    w.fourth6, w.fifth = fourth6, fifth
+    w.fourth6 = fourth6
 
 
 def _add_integers(w: Any, T: int) -> None:
@@ -264,20 +312,11 @@ def _add_integers(w: Any, T: int) -> None:
 
     # Minus 2**bits times the activations' sum: makes unsigned weights q mean q - 2**bits.
     w.start, w.start_low, w.start_high = start((40, 44)), start((40,)), start((44,))
-    w.first = word(A, B, i64)(lambda b, v, x: _tuple(b, [way.product(b, v, _bytes_at(b, x, 4 * t)) for t in range(T)]))
     unpack = lambda b, v: [b.extract_value(v, t) for t in range(T)]  # noqa: E731
     w.mac = word(A, A, B, i64)(lambda b, a, v, x: _tuple(b, way.mac(b, unpack(b, a), v, x)))
     w.total = word(N, A)(each(way.total))
     w.scaled = word(N, A, S)(each(way.scaled))
     w.add = word(N, N, N)(lambda b, u, v: _tuple(b, [b.add(*p) for p in zip(unpack(b, u), unpack(b, v), strict=True)]))
-    w.first_signed = word(N, B, i64)(
-        lambda b, v, x: _tuple(b, [way.signed(b, v, _bytes_at(b, x, 4 * t)) for t in range(T)])
-    )
-    w.mac_signed = word(N, N, B, i64)(
-        lambda b, a, v, x: _tuple(
-            b, [b.add(s, way.signed(b, v, _bytes_at(b, x, 4 * t))) for t, s in enumerate(unpack(b, a))]
-        )
-    )
 
     def byte_pairs(widen: str, which: int) -> Any:
         def lower(b: ir.IRBuilder, p: ir.Value) -> ir.Value:

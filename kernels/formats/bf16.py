@@ -23,10 +23,7 @@ def tile(w: Any) -> Kernel:
         for _ in range(columns):
             acc = w.fma_f32(acc, w.upper_half(p), x, x_stride)
             p, x = p + 16, x + 4
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 

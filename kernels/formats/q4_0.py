@@ -29,20 +29,10 @@ def tile(w: Any) -> Kernel:
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p)
-            v = w.load(p)
-            a = w.mac(w.mac(w.start(x, 3), w.low(v), x), w.high(v), x + 4 * w.STEP)
-            v = w.load(p + 32)
-            a = w.mac(w.mac(a, w.low(v), x + w.STEP), w.high(v), x + 5 * w.STEP)
-            v = w.load(p + 64)
-            a = w.mac(w.mac(a, w.low(v), x + 2 * w.STEP), w.high(v), x + 6 * w.STEP)
-            v = w.load(p + 96)
-            a = w.mac(w.mac(a, w.low(v), x + 3 * w.STEP), w.high(v), x + 7 * w.STEP)
+            a = w.mac_nibbles(w.start(x, 3), p, x)
             acc = w.fma_dx(acc, w.total(a), w.half(p + 128), x)
             p, x = p + 144, x + w.GROUP
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 

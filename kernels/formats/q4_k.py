@@ -45,23 +45,13 @@ def tile(w: Any) -> Kernel:
             s, u = w.zero(), w.zero()
             for _ in range(8):
                 w.fetch(p)
-                v = w.load(p)
-                a = w.mac(w.first(w.low(v), x), w.high(v), x + 4 * w.STEP)
-                v = w.load(p + 32)
-                a = w.mac(w.mac(a, w.low(v), x + w.STEP), w.high(v), x + 5 * w.STEP)
-                v = w.load(p + 64)
-                a = w.mac(w.mac(a, w.low(v), x + 2 * w.STEP), w.high(v), x + 6 * w.STEP)
-                v = w.load(p + 96)
-                a = w.mac(w.mac(a, w.low(v), x + 3 * w.STEP), w.high(v), x + 7 * w.STEP)
+                a = w.dot_nibbles(p, x)
                 s = w.fma_x(s, w.scaled(a, w.first_u8(p + 128)), x)
                 u = w.fma_m(u, w.second_u8(p + 128), x)
                 p, x = p + 144, x + w.GROUP
             acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
             p += 32
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 

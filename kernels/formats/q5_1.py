@@ -34,27 +34,12 @@ def tile(w: Any) -> Kernel:
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p)
-            h, a = w.load(p + 128), w.start(x, 4)
-            v = w.load(p)
-            a = w.mac(a, w.fifth(w.low(v), h, 0), x)
-            a = w.mac(a, w.fifth(w.high(v), h, 4), x + 4 * w.STEP)
-            v = w.load(p + 32)
-            a = w.mac(a, w.fifth(w.low(v), h, 1), x + w.STEP)
-            a = w.mac(a, w.fifth(w.high(v), h, 5), x + 5 * w.STEP)
-            v = w.load(p + 64)
-            a = w.mac(a, w.fifth(w.low(v), h, 2), x + 2 * w.STEP)
-            a = w.mac(a, w.fifth(w.high(v), h, 6), x + 6 * w.STEP)
-            v = w.load(p + 96)
-            a = w.mac(a, w.fifth(w.low(v), h, 3), x + 3 * w.STEP)
-            a = w.mac(a, w.fifth(w.high(v), h, 7), x + 7 * w.STEP)
+            a = w.mac_five_bits(w.start(x, 4), p, x)
             d = w.half(p + 160)
             acc = w.fma_m(w.fma_m(acc, w.half(p + 176), x), w.sixteen_times(d), x)
             acc = w.fma_dx(acc, w.total(a), d, x)
             p, x = p + 192, x + w.GROUP
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 

@@ -40,29 +40,14 @@ def tile(w: Any) -> Kernel:
             s, u = w.zero(), w.zero()
             for _ in range(8):
                 w.fetch(p)
-                h, a = w.load(p + 128), w.start(x, 4)
-                v = w.load(p)
-                a = w.mac(a, w.fifth(w.low(v), h, 0), x)
-                a = w.mac(a, w.fifth(w.high(v), h, 4), x + 4 * w.STEP)
-                v = w.load(p + 32)
-                a = w.mac(a, w.fifth(w.low(v), h, 1), x + w.STEP)
-                a = w.mac(a, w.fifth(w.high(v), h, 5), x + 5 * w.STEP)
-                v = w.load(p + 64)
-                a = w.mac(a, w.fifth(w.low(v), h, 2), x + 2 * w.STEP)
-                a = w.mac(a, w.fifth(w.high(v), h, 6), x + 6 * w.STEP)
-                v = w.load(p + 96)
-                a = w.mac(a, w.fifth(w.low(v), h, 3), x + 3 * w.STEP)
-                a = w.mac(a, w.fifth(w.high(v), h, 7), x + 7 * w.STEP)
+                a = w.mac_five_bits(w.start(x, 4), p, x)
                 s = w.fma_m(s, w.sixteen_times(w.first_u8_f(p + 160)), x)
                 s = w.fma_x(s, w.scaled(a, w.first_u8(p + 160)), x)
                 u = w.fma_m(u, w.second_u8(p + 160), x)
                 p, x = p + 176, x + w.GROUP
             acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
             p += 32
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 

@@ -49,10 +49,7 @@ def tile(w: Any) -> Kernel:
                 p, x = p + 208, x + w.GROUP
             acc = w.fma_d(acc, w.half(p), s)
             p += 16
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 

@@ -24,16 +24,9 @@ def tile(w: Any) -> Kernel:
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p)
-            a = w.mac_signed(w.first_signed(w.load(p), x), w.load(p + 32), x + w.STEP)
-            a = w.mac_signed(w.mac_signed(a, w.load(p + 64), x + 2 * w.STEP), w.load(p + 96), x + 3 * w.STEP)
-            a = w.mac_signed(w.mac_signed(a, w.load(p + 128), x + 4 * w.STEP), w.load(p + 160), x + 5 * w.STEP)
-            a = w.mac_signed(w.mac_signed(a, w.load(p + 192), x + 6 * w.STEP), w.load(p + 224), x + 7 * w.STEP)
-            acc = w.fma_dx(acc, a, w.half(p + 256), x)
+            acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + 256), x)
             p, x = p + 272, x + w.GROUP
-        if adds:
-            w.store_add(y, stride, acc)
-        else:
-            w.store(y, stride, acc)
+        w.store(y, stride, acc, adds)
 
     return kernel
 
