@@ -64,7 +64,7 @@ class SamplingParams:
     max_tokens: most tokens to generate, None for as many as the context holds.
     temperature: 0 is greedy (the lowest id wins a tie). top_k: 0 or less is off. top_p: 1 is off. min_p: 0 is off.
     seed: None draws one. stop: texts that end the answer and are not part of it.
-    ignore_eos: go on after the model's end-of-generation tokens.
+    ignore_eos: never choose the model's end-of-generation tokens, so that it goes on.
     """
 
     max_tokens: int | None = None

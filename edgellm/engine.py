@@ -43,6 +43,7 @@ class Engine:
         self.max_context = cache.max_context
         self.vocab_size = self.runner.vocab_size
         self.eog_ids = frozenset(eog_ids)
+        self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
         self._scheduler = Scheduler(cache, config.prefill_chunk)
         self._is_closed = False
@@ -109,6 +110,8 @@ class Engine:
             return None
         if len(rows) == 0:
             return None
+        if sequence.params.ignore_eos:  # not chosen at all: a model that went on after its own end would talk to itself
+            rows[0, self._eog_list] = -np.inf
         try:
             token_id = sample(rows[0], sequence.params, None if is_greedy(sequence.params) else sequence.rng)
         except EdgeLLMError as error:  # of this sequence alone: the others of the step go on

@@ -59,7 +59,7 @@ def add_sampling(parser: Parser) -> None:
     add("--min-p", type=float, default=default.min_p, metavar="P", help=MIN_P_HELP)
     add("--seed", type=int, metavar="N", help="same seed, same answer (default: a new one each time)")
     add("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this text; may be repeated")
-    add("--ignore-eos", action="store_true", help="go on after the model's end-of-answer tokens")
+    add("--ignore-eos", action="store_true", help="never choose the model's end-of-answer tokens: go on")
 
 
 def engine_config(args: Namespace) -> EngineConfig:

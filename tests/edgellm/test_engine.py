@@ -157,7 +157,8 @@ def test_any_end_id_stops_unless_ignored() -> None:
     engine.add(ignoring)
     drain(engine)
     assert (stopped.output_ids, stopped.finish_reason) == ([2, 9], "stop")
-    assert (ignoring.output_ids, ignoring.finish_reason) == ([2, 9, 3, 3], "length")
+    assert ignoring.output_ids[0] == 2 and len(ignoring.output_ids) == 4 and ignoring.finish_reason == "length"
+    assert not {7, 9}.intersection(ignoring.output_ids), "an end that is ignored is never chosen"
 
 
 def test_cancelling_frees_the_slot_at_once() -> None:

@@ -157,7 +157,8 @@ def test_an_end_token_ends_and_is_not_in_the_text() -> None:
     done = llm.generate("a")
     assert (done.text, done.token_ids, done.finish_reason) == ("b", [1, EOT], "stop")
     done = llm.generate("a", ignore_eos=True, max_tokens=5)
-    assert (done.text, done.token_ids, done.finish_reason) == ("b<end>cd", [1, EOT, 2, EOG, 11], "length")
+    assert (done.token_ids[0], len(done.token_ids), done.finish_reason) == (1, 5, "length")
+    assert not {EOT, EOG}.intersection(done.token_ids)
     assert llm.generate([1]).text == "" and list(llm.stream([1])) == []
 
 

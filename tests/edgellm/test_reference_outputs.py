@@ -5,8 +5,7 @@ tests/data/llama_cpp_outputs.json holds, per model, greedy runs of llama.cpp (gg
 where the lead is small, so ids are compared teacher-forced: prompt and llama.cpp's ids are fed, and only clear leads
 must agree.
 
-That run ignored end-of-generation ids by banning them, after its leads were taken. Where our best id is one of them, the
-recorded id and lead are of two different questions, and float32 decides: it must want the end of generation too.
+That run ignored the end of generation by never choosing its ids, as our ignore_eos does; so they do not count here either.
 """
 
 from __future__ import annotations
@@ -45,12 +44,16 @@ class Checked:
     def best_ids(self, number: int) -> NDArray[np.int64]:
         """The best id at each step of a greedy row, teacher-forced, i64[48]."""
         if number not in self._best:
-            rows = self.llm.logits(self.fed(number))
-            self._best[number] = rows[-len(self.wanted(number)) :].argmax(-1)
+            self._best[number] = self._best_of(self.llm.logits(self.fed(number)), number)
         return self._best[number]
 
+    def _best_of(self, logits: NDArray[np.float32], number: int) -> NDArray[np.int64]:
+        rows = logits[-len(self.wanted(number)) :].copy()
+        rows[:, sorted(self.llm.eog_ids)] = -np.inf
+        return np.array(rows.argmax(-1))
+
     def float32_best_ids(self, number: int) -> NDArray[np.int64]:
-        return np.array(kl.reference_logits(self.path, self.fed(number))[-len(self.wanted(number)) :].argmax(-1))
+        return self._best_of(kl.reference_logits(self.path, self.fed(number)), number)
 
     def fed(self, number: int) -> list[int]:
         row = self.outputs["greedy"][number]
@@ -72,26 +75,22 @@ def checked(name: str, all_checked: dict[str, Checked], request: pytest.FixtureR
     return all_checked[name]
 
 
-def judge(row: dict[str, Any], best: NDArray[np.int64], eog_ids: frozenset[int]) -> tuple[list[int], list[int]]:
-    """Return the steps that float32 must defend: other ids in spite of a clear lead; ends of generation among them."""
+def judge(row: dict[str, Any], best: NDArray[np.int64]) -> list[int]:
+    """Return the steps where another id is best in spite of a clear lead."""
     other = (best != np.array(row["ids"])) & (np.array(row["margins"]) >= CLEAR_LEAD)
-    ends = np.isin(best, list(eog_ids))
-    return np.flatnonzero(other & ~ends).tolist(), np.flatnonzero(other & ends).tolist()
+    return [int(i) for i in np.flatnonzero(other)]
 
 
 @pytest.mark.parametrize(("name", "number"), PROMPTS)
 def test_clear_leads_agree(checked: Checked, number: int) -> None:
+    """One exception in 48 is allowed where float32 weights side against llama.cpp, and nine of ten steps must agree."""
     row, best = checked.outputs["greedy"][number], checked.best_ids(number)
-    others, ends = judge(row, best, checked.llm.eog_ids)
+    others = judge(row, best)
     assert len(others) <= 1, f"steps {others}: {best[others]} where llama.cpp has {checked.wanted(number)[others]}"
-    doubtful = [*others, *ends]
-    if doubtful:
+    if others:
         exact = checked.float32_best_ids(number)
-        assert best[doubtful].tolist() == exact[doubtful].tolist(), (
-            f"steps {doubtful}: float32 weights want {exact[doubtful]}"
-        )
-    # Small leads are the toss of a coin, but there are few of them. Per row, 90 % less one step; over all rows, 90 %.
-    assert (best == checked.wanted(number)).sum() >= 0.9 * len(best) - 1
+        assert best[others].tolist() == exact[others].tolist(), f"steps {others}: float32 weights want {exact[others]}"
+    assert (best == checked.wanted(number)).sum() >= 0.9 * len(best)
 
 
 @pytest.mark.parametrize("name", list(OUTPUTS))
@@ -126,4 +125,4 @@ def test_a_free_run_says_the_same_until_the_first_small_lead(checked: Checked) -
 
 def test_the_judge_sees_what_it_must() -> None:
     row = {"ids": [1, 2, 3, 4], "margins": [0.7, 0.1, 0.7, 0.7]}
-    assert judge(row, np.array([1, 9, 9, 0]), frozenset({0})) == ([2], [3])
+    assert judge(row, np.array([1, 9, 9, 4])) == [2]
