@@ -71,7 +71,7 @@ class CpuBackend:
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress)
         self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
         self._make_inputs(max_tokens, max_sequences, max_context)
-        self._make_tapes(cache, max_context)
+        self._make_machine(cache)
 
     # ---- made once ----
     def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int) -> None:
@@ -89,7 +89,7 @@ class CpuBackend:
         ctx[slots.TOKEN_IDS], ctx[slots.POSITIONS] = address(self._token_ids), address(self._positions)
         ctx[slots.SEQUENCES], ctx[slots.LOGIT_ROWS] = address(self._sequences), address(self._logit_rows)
 
-    def _make_tapes(self, cache: Cache, max_context: int) -> None:
+    def _make_machine(self, cache: Cache) -> None:
         plan = make_plan(self.program, self.weights.reads_int8)
         rows = len(self._positions)
         self._memory = {b.index: _room(b, MAX_LOGIT_ROWS if b.head else rows) for b in plan.buffers}
@@ -117,9 +117,8 @@ class CpuBackend:
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
         )
         self._machine = machine  # keeps what the tapes point to alive
-        self._whole = {t: lower.lower(machine, t, plan.body, plan.head) for t in (1, 2, 4)}
-        self._body = {t: lower.lower(machine, t, plan.body, []) for t in (1, 2, 4)}
-        self._head = {t: lower.lower(machine, t, [], plan.head) for t in (1, 2, 4)}
+        self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
+        self._tapes: dict[tuple[str, int], lower.LoweredTape] = {}
         logits = plan.head[-1].out
         self._logits = self._memory[logits.index].view(np.float32).reshape(MAX_LOGIT_ROWS, -1)
 
@@ -129,7 +128,15 @@ class CpuBackend:
         if key not in self._ropes:
             values = None if factors is None else self.weights.vectors[factors]
             self._ropes[key] = RopeTable(rope, values, self._max_context)
+            self._ropes[key].reach(self._reached)
         return self._ropes[key].values
+
+    def _tape(self, part: str, tokens: int) -> lower.LoweredTape:
+        """The tape of the body, the head or the whole for so many tokens, written when first asked for: few are needed."""
+        key = part, _tile_tokens(tokens)
+        if key not in self._tapes:
+            self._tapes[key] = lower.lower(self._machine, key[1], *self._steps[part])
+        return self._tapes[key]
 
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
@@ -141,12 +148,11 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, window, self._task_tokens)
             for group, window in zip(self._groups, self._windows, strict=True)
         ]
-        tile = _tile_tokens(n)
-        if 0 < wanted <= MAX_LOGIT_ROWS and tile == _tile_tokens(wanted):
+        if 0 < wanted <= MAX_LOGIT_ROWS and _tile_tokens(n) == _tile_tokens(wanted):
             self._logit_rows[:wanted] = batch.logit_rows
-            self._walk(self._whole[tile], batch, (1, n, wanted, *counts))
+            self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
             return self._logits[:wanted, : self.vocab_size]
-        self._walk(self._body[tile], batch, (1, n, 0, *counts))
+        self._walk(self._tape("body", n), batch, (1, n, 0, *counts))
         return self._run_head(batch, counts)
 
     def _take(self, batch: Batch, n: int) -> None:
@@ -171,7 +177,7 @@ class CpuBackend:
             piece = batch.logit_rows[start : start + MAX_LOGIT_ROWS]
             n = len(piece)
             self._logit_rows[:n] = piece
-            self._walk(self._head[_tile_tokens(n)], batch, (1, 0, n, *counts))
+            self._walk(self._tape("head", n), batch, (1, 0, n, *counts))
             logits[start : start + n] = self._logits[:n, : self.vocab_size]
         return logits
 

@@ -132,7 +132,7 @@ def load_vector(source: Source, name: str) -> NDArray[np.float32]:
 
 def _packed_bytes(matrix: Matrix) -> int:
     """Room for a packed matrix; the next one begins on a cache line of its own."""
-    return -(-matrix.rows // 8) * matrix.group_bytes + 63 & ~63
+    return matrix.format.packed_bytes(matrix.rows, matrix.width) + 63 & ~63
 
 
 def _cut(room: NDArray[np.uint8], matrices: Mapping[str, Matrix]) -> dict[str, NDArray[np.uint8]]:

@@ -7,35 +7,13 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, Packed
+from .plain import make_tile, pack_halves
 
 
 def _dequantize(groups: Bytes) -> Floats:
     upper = np.ascontiguousarray(groups).view("<u2").astype(np.uint32)
     values: Floats = (upper << np.uint32(16)).view(np.float32)
     return values
-
-
-def tile(w: Any) -> Kernel:
-    """Packed: per column eight values, one per row. Columns are added in order; activations stay float32."""
-
-    def kernel(p, x, columns, y, stride, adds):
-        acc, x_stride = w.zero(), (columns + 31) // 32 * 128
-        for _ in range(columns):
-            acc = w.fma_f32(acc, w.upper_half(p), x, x_stride)
-            p, x = p + 16, x + 4
-        w.store(y, stride, acc, adds)
-
-    return kernel
-
-
-def pack(w: Any) -> Kernel:
-    def kernel(src, row_bytes, rows, dst, columns):
-        for r in range(8):
-            p, o = src + min(r, rows - 1) * row_bytes, dst + 2 * r
-            for i in range(columns):
-                w.store_u16(o + 16 * i, w.load_u16(p + 2 * i))
-
-    return kernel
 
 
 def expand(w: Any) -> Kernel:
@@ -46,4 +24,6 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("BF16", 30, 1, 2, _dequantize, Packed(1, 16, "f32", tile, pack, expand))
+FORMAT = Format(
+    "BF16", 30, 1, 2, _dequantize, Packed(1, 16, "f32", make_tile(lambda w: w.upper_half, 16), pack_halves, expand)
+)

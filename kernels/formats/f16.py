@@ -5,29 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import Format, Kernel, Packed, f16
-
-
-def tile(w: Any) -> Kernel:
-    """Packed: per column eight halves, one per row. Columns are added in order; activations stay float32."""
-
-    def kernel(p, x, columns, y, stride, adds):
-        acc, x_stride = w.zero(), (columns + 31) // 32 * 128
-        for _ in range(columns):
-            acc = w.fma_f32(acc, w.half(p), x, x_stride)
-            p, x = p + 16, x + 4
-        w.store(y, stride, acc, adds)
-
-    return kernel
-
-
-def pack(w: Any) -> Kernel:
-    def kernel(src, row_bytes, rows, dst, columns):
-        for r in range(8):
-            p, o = src + min(r, rows - 1) * row_bytes, dst + 2 * r
-            for i in range(columns):
-                w.store_u16(o + 16 * i, w.load_u16(p + 2 * i))
-
-    return kernel
+from .plain import make_tile, pack_halves
 
 
 def expand(w: Any) -> Kernel:
@@ -38,4 +16,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("F16", 1, 1, 2, f16, Packed(1, 16, "f32", tile, pack, expand))
+FORMAT = Format("F16", 1, 1, 2, f16, Packed(1, 16, "f32", make_tile(lambda w: w.half, 16), pack_halves, expand))

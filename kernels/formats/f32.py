@@ -7,23 +7,11 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, Packed
+from .plain import make_tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
     return np.ascontiguousarray(groups).view("<f4").astype(np.float32, copy=False)
-
-
-def tile(w: Any) -> Kernel:
-    """Packed: per column eight float32, one per row. Columns are added in order; activations stay float32."""
-
-    def kernel(p, x, columns, y, stride, adds):
-        acc, x_stride = w.zero(), (columns + 31) // 32 * 128
-        for _ in range(columns):
-            acc = w.fma_f32(acc, w.single(p), x, x_stride)
-            p, x = p + 32, x + 4
-        w.store(y, stride, acc, adds)
-
-    return kernel
 
 
 def pack(w: Any) -> Kernel:
@@ -44,4 +32,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, 32, "f32", tile, pack, expand))
+FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, 32, "f32", make_tile(lambda w: w.single, 32), pack, expand))

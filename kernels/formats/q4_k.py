@@ -56,7 +56,26 @@ def tile(w: Any) -> Kernel:
     return kernel
 
 
+def scale_and_min_packer(w: Any) -> Kernel:
+    """A helper of pack kernels: run g's scale and min, from the twelve bytes at `scales`, as two bytes."""
+
+    def put(scales, g, to):
+        if g < 4:
+            scale, minimum = w.load_u8(scales + g) & 63, w.load_u8(scales + 4 + g) & 63
+        else:
+            both = w.load_u8(scales + 4 + g)
+            scale = both & 15 | w.load_u8(scales + g - 4) >> 6 << 4
+            minimum = both >> 4 | w.load_u8(scales + g) >> 6 << 4
+        w.store_u8(to, scale)
+        w.store_u8(to + 1, minimum)
+
+    inlined: Kernel = w.inline(put)
+    return inlined
+
+
 def pack(w: Any) -> Kernel:
+    put_scale_and_min = scale_and_min_packer(w)
+
     def kernel(src, row_bytes, rows, dst, supers):
         for r in range(8):
             p, o = src + min(r, rows - 1) * row_bytes, dst
@@ -66,14 +85,7 @@ def pack(w: Any) -> Kernel:
                         low = w.load_u32(p + 16 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
                         high = w.load_u32(p + 32 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
                         w.store_u32(o + 32 * t + 4 * r, low | high << 4)
-                    if g < 4:
-                        scale, minimum = w.load_u8(p + 4 + g) & 63, w.load_u8(p + 8 + g) & 63
-                    else:
-                        both = w.load_u8(p + 8 + g)
-                        scale = both & 15 | w.load_u8(p + g) >> 6 << 4
-                        minimum = both >> 4 | w.load_u8(p + 4 + g) >> 6 << 4
-                    w.store_u8(o + 128 + 2 * r, scale)
-                    w.store_u8(o + 129 + 2 * r, minimum)
+                    put_scale_and_min(p + 4, g, o + 128 + 2 * r)
                     o += 144
                 w.store_u16(o + 2 * r, w.load_u16(p))
                 w.store_u16(o + 16 + 2 * r, w.load_u16(p + 2) ^ 0x8000)
