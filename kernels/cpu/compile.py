@@ -41,7 +41,7 @@ def _source(name: str) -> tuple[Callable[..., None], int]:
         format_name, _, tokens = rest.rpartition("_")
         packed = formats.get(format_name.upper()).packed
         per_fetch = packed.fetch_bytes or packed.unit_bytes
-        return packed.tile(tiles.tile_words(int(tokens), per_fetch)), 6
+        return packed.tile(tiles.tile_words(int(tokens), per_fetch)), 7
     if kind == "expand":
         return formats.get(rest.upper()).packed.expand(simd), 4
     if kind == "pack" and rest != "matrix":

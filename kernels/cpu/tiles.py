@@ -14,7 +14,7 @@ S one small integer scale per row, F float sums (T of them), D one float per row
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,13 +22,12 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import models, register_model
 
-from . import simd, vector
+from . import dots, simd
+from .dots import BYTES, INTS, SHORTS, bytes_at
 from .simd import word
-from .vector import F32, I8, I16, I32, I64, constant, f32x8, fma_of, i8x32, i64, pointer, shuffle, splat, void
+from .vector import F32, I8, I16, I64, constant, f32x8, fma_of, i8x32, i64, pointer, splat, void
 
-BYTES, SHORTS, INTS, FLOATS = i8x32.llvm, ir.VectorType(I16, 16), ir.VectorType(I32, 8), f32x8.llvm
-AHEAD = 1024
-"""Bytes that decode prefetches ahead: less loses, 1024 to 2048 are equal, 4096 is worse (Zen 3)."""
+FLOATS = f32x8.llvm
 
 
 class Tile(types.Type):
@@ -66,11 +65,6 @@ def _tuple(b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
     return result
 
 
-def _bytes_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
-    """Four activation bytes, repeated in every lane."""
-    return b.bitcast(splat(b, INTS, b.load(pointer(b, b.add(x, I64(offset)), I32), align=4)), BYTES)
-
-
 def _float_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
     return splat(b, FLOATS, b.load(pointer(b, b.add(x, I64(offset)), F32), align=4))
 
@@ -79,109 +73,6 @@ def _nibbles(b: ir.IRBuilder, v: ir.Value, shift: int, mask: int) -> ir.Value:
     """(byte >> shift) & mask; shifting 16-bit pairs is safe where the mask drops what crosses a byte."""
     w = b.lshr(b.bitcast(v, SHORTS), constant(SHORTS, shift)) if shift else v
     return b.and_(b.bitcast(w, BYTES), constant(BYTES, mask))
-
-
-# ---- integer multiply-adds: one class per way of collecting sums ----
-class Avx2:
-    """int16 sums by vpmaddubsw. They may wrap on the way: starts and ranges are such that the final sum fits."""
-
-    sums, scale = SHORTS, SHORTS
-
-    @staticmethod
-    def start(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
-        return b.bitcast(splat(b, INTS, b.load(pointer(b, b.add(x, I64(offset)), I32), align=4)), SHORTS)
-
-    @staticmethod
-    def shift(b: ir.IRBuilder, v: ir.Value, bits: ir.Value) -> ir.Value:
-        return b.shl(v, splat(b, SHORTS, b.trunc(bits, I16)))
-
-    @staticmethod
-    def product(b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
-        return vector.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, w, q)
-
-    @classmethod
-    def mac(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
-        if len(sums) < 4:
-            return [b.add(a, cls.product(b, w, _bytes_at(b, x, 4 * t))) for t, a in enumerate(sums)]
-        return [cls._pinned(b, a, w, x, 4 * t) for t, a in enumerate(sums)]
-
-    @staticmethod
-    def _pinned(b: ir.IRBuilder, a: ir.Value, w: ir.Value, x: ir.Value, offset: int) -> ir.Value:
-        """One multiply-add as assembly. LLVM would turn the sums into trees and hoist the broadcasts, and spill: 20 % slower."""
-        text = f"vpbroadcastd {offset}($3), $1\nvpmaddubsw $1, $2, $1\nvpaddw $1, $0, $0"
-        signature = ir.FunctionType(ir.LiteralStructType([SHORTS, SHORTS]), [SHORTS, I64, SHORTS])
-        pair = b.asm(signature, text, "=&x,=&x,x,r,0", [b.bitcast(w, SHORTS), x, a], True)
-        return b.extract_value(pair, 0)
-
-    @staticmethod
-    def total(b: ir.IRBuilder, a: ir.Value) -> ir.Value:
-        return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, constant(SHORTS, 1))
-
-    @staticmethod
-    def scaled(b: ir.IRBuilder, a: ir.Value, s: ir.Value) -> ir.Value:
-        return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, s)
-
-    @staticmethod
-    def scale_of(b: ir.IRBuilder, shorts: ir.Value, which: int) -> ir.Value:
-        return shuffle(b, shorts, [2 * (i // 2) + which for i in range(16)])
-
-    @staticmethod
-    def signed(b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
-        """s8 x s8 as |w| * sign(q, w): exact, since |q| <= 127 and 2 * 128 * 127 fits int16."""
-        sign = lambda v, s: vector.call(b, "llvm.x86.avx2.psign.b", BYTES, v, s)  # noqa: E731
-        pairs = vector.call(b, "llvm.x86.avx2.pmadd.ub.sw", SHORTS, sign(w, w), sign(q, w))
-        return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, pairs, constant(SHORTS, 1))
-
-
-class Generic:
-    """int32 sums in plain LLVM, for every CPU."""
-
-    sums, scale = INTS, INTS
-
-    @staticmethod
-    def start(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
-        halves = [b.sext(b.load(pointer(b, b.add(x, I64(offset + 2 * i)), I16), align=2), I32) for i in (0, 1)]
-        return splat(b, INTS, b.add(*halves))
-
-    @staticmethod
-    def shift(b: ir.IRBuilder, v: ir.Value, bits: ir.Value) -> ir.Value:
-        return b.shl(v, splat(b, INTS, b.trunc(bits, I32)))
-
-    @classmethod
-    def product(cls, b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
-        return cls._dot4(b, w, q, b.zext)
-
-    @staticmethod
-    def _dot4(b: ir.IRBuilder, w: ir.Value, q: ir.Value, widen: Any) -> ir.Value:
-        result = None
-        for j in range(4):
-            phase = [4 * r + j for r in range(8)]
-            one = b.mul(widen(shuffle(b, w, phase), INTS), b.sext(shuffle(b, q, phase), INTS))
-            result = one if result is None else b.add(result, one)
-        return result
-
-    @classmethod
-    def mac(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
-        return [b.add(a, cls.product(b, w, _bytes_at(b, x, 4 * t))) for t, a in enumerate(sums)]
-
-    @staticmethod
-    def total(b: ir.IRBuilder, a: ir.Value) -> ir.Value:
-        return a
-
-    @staticmethod
-    def scaled(b: ir.IRBuilder, a: ir.Value, s: ir.Value) -> ir.Value:
-        return b.mul(a, s)
-
-    @staticmethod
-    def scale_of(b: ir.IRBuilder, shorts: ir.Value, which: int) -> ir.Value:
-        return b.sext(shuffle(b, shorts, [2 * r + which for r in range(8)]), INTS)
-
-    @classmethod
-    def signed(cls, b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
-        return cls._dot4(b, w, q, b.sext)
-
-
-WAYS = {"avx2": Avx2, "generic": Generic}
 
 
 def tile_words(tokens: int, group_bytes: int) -> ModuleType:
@@ -210,9 +101,9 @@ def _add_memory(w: Any, T: int, group_bytes: int) -> None:
 
     @word(void, i64)
     def fetch(b: ir.IRBuilder, p: ir.Value) -> None:
-        """Prefetch what a later group needs; tiles of four tokens find their weights in L1."""
-        for line in range(-(-group_bytes // 64) if T < 4 else 0):
-            simd.prefetch_line(b, b.add(p, I64(AHEAD + 64 * line)))
+        """Prefetch the weights of one group."""
+        for line in range(-(-group_bytes // 64)):
+            simd.prefetch_line(b, b.add(p, I64(64 * line)))
 
     @word(void, i64, i64, F, i64)
     def store(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value, adds: ir.Value) -> None:
@@ -246,7 +137,7 @@ def _steps(b: ir.IRBuilder, p: ir.Value, five_bits: bool) -> Iterator[tuple[int,
 
 def _add_dots(w: Any, T: int) -> None:
     """Whole groups of 32: one word each, so that its loads and multiply-adds stay in the order that fits registers."""
-    way: Any = WAYS[vector.LEVEL]
+    way: Any = dots.way()
     A, N = Tile("a", way.sums, T), Tile("i", INTS, T)
     step_at = lambda b, x, step: b.add(x, I64(4 * T * step))  # noqa: E731
 
@@ -266,19 +157,42 @@ def _add_dots(w: Any, T: int) -> None:
         sums: list[ir.Value] = []
         for step, q in _steps(b, p, False):
             at = step_at(b, x, step)
-            sums = way.mac(b, sums, q, at) if sums else [way.product(b, q, _bytes_at(b, at, 4 * t)) for t in range(T)]
+            sums = way.mac(b, sums, q, at) if sums else [way.product(b, q, bytes_at(b, at, 4 * t)) for t in range(T)]
+        return _tuple(b, sums)
+
+    def signed_sums(b: ir.IRBuilder, steps: Iterable[tuple[int, ir.Value]], x: ir.Value) -> ir.Value:
+        sums: list[ir.Value] = []
+        for step, v in steps:
+            products = [way.signed(b, v, bytes_at(b, step_at(b, x, step), 4 * t)) for t in range(T)]
+            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
         return _tuple(b, sums)
 
     @word(N, i64, i64)
     def dot_signed(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
-        for step in range(8):
-            v, at = b.load(pointer(b, b.add(p, I64(32 * step)), BYTES), align=1), step_at(b, x, step)
-            products = [way.signed(b, v, _bytes_at(b, at, 4 * t)) for t in range(T)]
-            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
-        return _tuple(b, sums)
+        at = lambda step: b.load(pointer(b, b.add(p, I64(32 * step)), BYTES), align=1)  # noqa: E731
+        return signed_sums(b, ((step, at(step)) for step in range(8)), x)
 
-    w.dot_nibbles, w.dot_signed = dot_nibbles, dot_signed
+    def dot_table(table: Sequence[int], halves: tuple[int, ...] = (0, 1)) -> Any:
+        """Make a word: nibbles are indices of `table`, whose int8 values count. halves: 0 steps 0-3, 1 steps 4-7."""
+
+        def lower(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
+            steps = ((step, way.lookup(b, q, table)) for step, q in _steps(b, p, False) if step // 4 in halves)
+            return signed_sums(b, steps, x)
+
+        return word(N, i64, i64)(lower)
+
+    def mac_table(table: Sequence[int]) -> Any:
+        """Make a word like mac_nibbles: nibbles are indices of `table`, of values 0..31."""
+
+        def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
+            sums = [b.extract_value(a, t) for t in range(T)]
+            for step, q in _steps(b, p, False):
+                sums = way.mac(b, sums, way.lookup(b, q, table), step_at(b, x, step))
+            return _tuple(b, sums)
+
+        return word(A, A, i64, i64)(lower)
+
+    w.dot_nibbles, w.dot_signed, w.dot_table, w.mac_table = dot_nibbles, dot_signed, dot_table, mac_table
 
 
 def _add_bytes(w: Any) -> None:
@@ -294,7 +208,7 @@ def _add_bytes(w: Any) -> None:
 
 
 def _add_integers(w: Any, T: int) -> None:
-    way: Any = WAYS[vector.LEVEL]
+    way: Any = dots.way()
     A, N, S, B = Tile("a", way.sums, T), Tile("i", INTS, T), Scale(way.scale), i8x32
     each = lambda one: lambda b, v, *rest: _tuple(b, [one(b, b.extract_value(v, t), *rest) for t in range(T)])  # noqa: E731
 

@@ -26,9 +26,10 @@ class Packed:
     """How eight rows lie interleaved so that decode streams them straight through, and the kernels that know it.
 
     columns, unit_bytes: a unit is eight rows times `columns`, in `unit_bytes`. activation: what it multiplies with, "q8"
-    (int8 in groups of 32) or "f32". tile(words): source of the kernel (p, x, units, y, stride, adds) on one tile, written
-    in the words of cpu/tiles.py. pack(words): source of (src, row_bytes, rows, dst, units), in the words of cpu/simd.py.
-    expand(words): source of (p, lane, out, units), which writes row `lane` of eight as float32, bit by bit `dequantize`.
+    (int8 in groups of 32) or "f32". tile(words): source of the kernel (p, x, units, y, stride, adds, ahead) on one tile,
+    written in the words of cpu/tiles.py; it prefetches weights `ahead` bytes ahead. pack(words): source of (src, row_bytes,
+    rows, dst, units), in the words of cpu/simd.py. expand(words): source of (p, lane, out, units), which writes row `lane`
+    of eight as float32, bit by bit `dequantize`.
     fetch_bytes: what one inner iteration reads, to be prefetched.
     """
 

@@ -17,7 +17,7 @@ def make_tile(get_load: Callable[[Any], Any], unit_bytes: int) -> Callable[[Any]
     def tile(w: Any) -> Kernel:
         load = get_load(w)
 
-        def kernel(p, x, columns, y, stride, adds):
+        def kernel(p, x, columns, y, stride, adds, ahead):
             acc, x_stride = w.zero(), (columns + 31) // 32 * 128
             for _ in range(columns):
                 acc = w.fma_f32(acc, load(p), x, x_stride)

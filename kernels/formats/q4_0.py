@@ -25,10 +25,10 @@ def tile(w: Any) -> Kernel:
     The integer sum starts from minus 8 times the activations. Per group: acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds):
+    def kernel(p, x, groups, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(groups):
-            w.fetch(p)
+            w.fetch(p + ahead)
             a = w.mac_nibbles(w.start(x, 3), p, x)
             acc = w.fma_dx(acc, w.total(a), w.half(p + 128), x)
             p, x = p + 144, x + w.GROUP

@@ -24,10 +24,10 @@ def tile(w: Any) -> Kernel:
     Per group: acc = fma(m, scaled sum, acc), then acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds):
+    def kernel(p, x, groups, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(groups):
-            w.fetch(p)
+            w.fetch(p + ahead)
             a = w.dot_nibbles(p, x)
             acc = w.fma_m(acc, w.half(p + 144), x)
             acc = w.fma_dx(acc, w.total(a), w.half(p + 128), x)

@@ -39,12 +39,12 @@ def tile(w: Any) -> Kernel:
     then acc = fma(-dmin, u, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds):
+    def kernel(p, x, supers, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(supers):
             s, u = w.zero(), w.zero()
             for _ in range(8):
-                w.fetch(p)
+                w.fetch(p + ahead)
                 a = w.dot_nibbles(p, x)
                 s = w.fma_x(s, w.scaled(a, w.first_u8(p + 128)), x)
                 u = w.fma_m(u, w.second_u8(p + 128), x)

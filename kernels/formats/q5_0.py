@@ -28,10 +28,10 @@ def tile(w: Any) -> Kernel:
     The integer sum starts from minus 16 times the activations. Per group: acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds):
+    def kernel(p, x, groups, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(groups):
-            w.fetch(p)
+            w.fetch(p + ahead)
             a = w.mac_five_bits(w.start(x, 4), p, x)
             acc = w.fma_dx(acc, w.total(a), w.half(p + 160), x)
             p, x = p + 176, x + w.GROUP

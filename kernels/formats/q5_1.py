@@ -30,10 +30,10 @@ def tile(w: Any) -> Kernel:
     then acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds):
+    def kernel(p, x, groups, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(groups):
-            w.fetch(p)
+            w.fetch(p + ahead)
             a = w.mac_five_bits(w.start(x, 4), p, x)
             d = w.half(p + 160)
             acc = w.fma_m(w.fma_m(acc, w.half(p + 176), x), w.sixteen_times(d), x)

@@ -34,12 +34,12 @@ def tile(w: Any) -> Kernel:
     activation scale, s), u = fma(min, scaled sum, u). Per 256: acc = fma(d, s, acc), then acc = fma(-dmin, u, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds):
+    def kernel(p, x, supers, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(supers):
             s, u = w.zero(), w.zero()
             for _ in range(8):
-                w.fetch(p)
+                w.fetch(p + ahead)
                 a = w.mac_five_bits(w.start(x, 4), p, x)
                 s = w.fma_m(s, w.sixteen_times(w.first_u8_f(p + 160)), x)
                 s = w.fma_x(s, w.scaled(a, w.first_u8(p + 160)), x)

@@ -32,12 +32,12 @@ def tile(w: Any) -> Kernel:
     activation scale, s). Per 256: acc = fma(d, s, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds):
+    def kernel(p, x, supers, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(supers):
             s = w.zero()
             for _ in range(8):
-                w.fetch(p)
+                w.fetch(p + ahead)
                 u, v, t = w.load(p), w.load(p + 32), w.load(p + 64)
                 a = w.mac(w.mac(w.start_low(x, 5), w.low6(u), x), w.low6(v), x + w.STEP)
                 a = w.mac(w.mac(a, w.low6(t), x + 2 * w.STEP), w.fourth6(u, v, t), x + 3 * w.STEP)

@@ -20,10 +20,10 @@ def _dequantize(groups: Bytes) -> Floats:
 def tile(w: Any) -> Kernel:
     """Packed: 8 x 32 bytes, one per step, then d f16[8]. Per group: acc = fma(integer sum, d * scale, acc)."""
 
-    def kernel(p, x, groups, y, stride, adds):
+    def kernel(p, x, groups, y, stride, adds, ahead):
         acc = w.zero()
         for _ in range(groups):
-            w.fetch(p)
+            w.fetch(p + ahead)
             acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + 256), x)
             p, x = p + 272, x + w.GROUP
         w.store(y, stride, acc, adds)

@@ -174,7 +174,7 @@ def product(
     else:
         rows = make_rows(np.concatenate([x, np.zeros((tiles * tokens - count, width), np.float32)]))
         acts = rows.reshape(tiles, -1).view(np.uint8)
-    function = threads.tile_function(6)(get_kernels(level)[f"tile_{name.lower()}_{tokens}"])
+    function = threads.tile_function(7)(get_kernels(level)[f"tile_{name.lower()}_{tokens}"])
     stride = y.strides[0]
     for g in range(len(packed)):
         for t in range(tiles):
@@ -186,6 +186,7 @@ def product(
                 at,
                 stride,
                 int(into is not None),
+                0,
             )
     return y[:count, : len(raw)].copy()
 
