@@ -7,11 +7,12 @@ the order of arithmetic does not change. Words on matrix tiles are in `tiles.py`
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .slots import ARG
@@ -30,6 +31,7 @@ from .vector import (
     f32x32,
     float_to_half,
     fma_of,
+    half_power,
     half_to_float,
     i8x32,
     i32,
@@ -139,6 +141,12 @@ def load_f16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.extract_element(half_to_float(b, bits), I32(0))
 
 
+@word(f32, i64)
+def load_half_power(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """2**(e - 128) of the byte e, exact: the scale that ggml calls e8m0, halved."""
+    return half_power(b, b.zext(b.load(pointer(b, address, I8)), I32))
+
+
 @word(i64, i64)
 def load_u16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.zext(b.load(pointer(b, address, I16), align=1), I64)
@@ -177,6 +185,17 @@ def scatter_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
     h = float_to_half(b, v)
     for i in range(32):
         b.store(b.extract_element(h, I32(i)), pointer(b, b.add(address, I64(64 * i)), I16), align=2)
+
+
+def table(values: Sequence[int], width: int = 8) -> Any:
+    """Make a word: i -> values[i], for 0 <= i < len(values). The values are integers of `width` bits, with a sign."""
+    numbers = ir.Constant(ir.ArrayType(ir.IntType(width), len(values)), [ir.IntType(width)(v) for v in values])
+
+    def lower(b: ir.IRBuilder, i: ir.Value) -> ir.Value:
+        kept = cgutils.global_constant(b.module, "table", numbers)
+        return b.sext(b.load(b.gep(kept, [I64(0), i], inbounds=True)), I64)
+
+    return word(i64, i64)(lower)
 
 
 def prefetch_line(b: ir.IRBuilder, address: ir.Value) -> None:
