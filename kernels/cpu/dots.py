@@ -53,6 +53,21 @@ class Avx2:
         pair = b.asm(signature, text, "=&x,=&x,x,r,0", [b.bitcast(w, SHORTS), x, a], True)
         return b.extract_value(pair, 0)
 
+    @classmethod
+    def mac_signed(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
+        if len(sums) < 4:
+            return [b.add(a, cls.signed(b, w, bytes_at(b, x, 4 * t))) for t, a in enumerate(sums)]
+        size = vector.call(b, "llvm.x86.avx2.psign.b", BYTES, w, w)
+        return [cls._pinned_signed(b, a, w, size, x, 4 * t) for t, a in enumerate(sums)]
+
+    @staticmethod
+    def _pinned_signed(b: ir.IRBuilder, a: ir.Value, w: ir.Value, size: ir.Value, x: ir.Value, offset: int) -> ir.Value:
+        text = f"vpbroadcastd {offset}($4), $1\nvpsignb $2, $1, $1\nvpmaddubsw $1, $3, $1\nvpmaddwd $5, $1, $1"
+        signature = ir.FunctionType(ir.LiteralStructType([INTS, INTS]), [INTS, INTS, I64, SHORTS, INTS])
+        values = [b.bitcast(w, INTS), b.bitcast(size, INTS), x, constant(SHORTS, 1), a]
+        pair = b.asm(signature, text + "\nvpaddd $1, $0, $0", "=&x,=&x,x,x,r,x,0", values, True)
+        return b.extract_value(pair, 0)
+
     @staticmethod
     def total(b: ir.IRBuilder, a: ir.Value) -> ir.Value:
         return vector.call(b, "llvm.x86.avx2.pmadd.wd", INTS, a, constant(SHORTS, 1))
@@ -131,6 +146,10 @@ class Generic:
     @classmethod
     def signed(cls, b: ir.IRBuilder, w: ir.Value, q: ir.Value) -> ir.Value:
         return cls._dot4(b, w, q, b.sext)
+
+    @classmethod
+    def mac_signed(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
+        return [b.add(a, cls.signed(b, w, bytes_at(b, x, 4 * t))) for t, a in enumerate(sums)]
 
 
 WAYS = {"avx2": Avx2, "generic": Generic}

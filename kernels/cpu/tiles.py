@@ -138,10 +138,9 @@ def _add_dots(w: Any, T: int) -> None:
     w.dot_two_bits_low, w.dot_two_bits_high = dot(two_bits, 0), dot(two_bits, 1)
 
     def signed_sums(b: ir.IRBuilder, steps: Iterable[tuple[int, ir.Value]], x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
+        sums = [constant(INTS, 0)] * T
         for step, v in steps:
-            products = [way.signed(b, v, bytes_at(b, step_at(b, x, step), 4 * t)) for t in range(T)]
-            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
+            sums = way.mac_signed(b, sums, v, step_at(b, x, step))
         return _tuple(b, sums)
 
     @word(N, i64, i64)
@@ -251,7 +250,7 @@ def _add_floats(w: Any, T: int) -> None:
     all_of = lambda one: lambda b, *v: _tuple(b, [one(b, t, *v) for t in range(T)])  # noqa: E731
     scale, total = 32 * T, 36 * T
     w.sixteen_times = word(D, D)(lambda b, d: b.fmul(d, constant(FLOATS, 16.0)))
-    w.times = word(D, D, D)(lambda b, d, s: b.fmul(d, s))
+    w.multiplied = word(D, D, D)(lambda b, d, s: b.fmul(d, s))
     w.zero = word(F)(lambda b: _tuple(b, [constant(FLOATS, 0.0)] * T))
     w.fma_dx = word(F, F, N, D, i64)(
         all_of(

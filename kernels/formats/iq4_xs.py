@@ -40,7 +40,7 @@ def tile(w: Any) -> Kernel:
             p += 16
             for _ in range(8):
                 w.fetch(p + ahead)
-                acc = w.fma_dx(acc, dot(p, x), w.times(d, w.eight_s8(p + 128)), x)
+                acc = w.fma_dx(acc, dot(p, x), w.multiplied(d, w.eight_s8(p + 128)), x)
                 p, x = p + 136, x + w.GROUP
         w.store(y, stride, acc, adds)
 
