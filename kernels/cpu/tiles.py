@@ -14,7 +14,7 @@ S one small integer scale per row, F float sums (T of them), D one float per row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +23,7 @@ from numba.core import types
 from numba.extending import models, register_model
 
 from . import dots, simd
-from .dots import BYTES, INTS, SHORTS, bytes_at
+from .dots import BYTES, INTS, SHORTS
 from .simd import word
 from .vector import F32, I8, I16, I64, constant, f32x8, fma_of, i8x32, i64, pointer, splat, void
 
@@ -139,14 +139,11 @@ def _add_dots(w: Any, T: int) -> None:
     """Whole groups of 32: one word each, so that its loads and multiply-adds stay in the order that fits registers."""
     way: Any = dots.way()
     A, N = Tile("a", way.sums, T), Tile("i", INTS, T)
-    step_at = lambda b, x, step: b.add(x, I64(4 * T * step))  # noqa: E731
 
     def mac_group(five_bits: bool) -> Any:
         def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
             sums = [b.extract_value(a, t) for t in range(T)]
-            for step, q in _steps(b, p, five_bits):
-                sums = way.mac(b, sums, q, step_at(b, x, step))
-            return _tuple(b, sums)
+            return _tuple(b, way.mac_group(b, sums, _steps(b, p, five_bits), x))
 
         return word(A, A, i64, i64)(lower)
 
@@ -154,30 +151,19 @@ def _add_dots(w: Any, T: int) -> None:
 
     @word(A, i64, i64)
     def dot_nibbles(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
-        for step, q in _steps(b, p, False):
-            at = step_at(b, x, step)
-            sums = way.mac(b, sums, q, at) if sums else [way.product(b, q, bytes_at(b, at, 4 * t)) for t in range(T)]
-        return _tuple(b, sums)
-
-    def signed_sums(b: ir.IRBuilder, steps: Iterable[tuple[int, ir.Value]], x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
-        for step, v in steps:
-            products = [way.signed(b, v, bytes_at(b, step_at(b, x, step), 4 * t)) for t in range(T)]
-            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
-        return _tuple(b, sums)
+        return _tuple(b, way.dot_group(b, T, _steps(b, p, False), x))
 
     @word(N, i64, i64)
     def dot_signed(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
         at = lambda step: b.load(pointer(b, b.add(p, I64(32 * step)), BYTES), align=1)  # noqa: E731
-        return signed_sums(b, ((step, at(step)) for step in range(8)), x)
+        return _tuple(b, way.signed_group(b, T, ((step, at(step)) for step in range(8)), x, (0, 1)))
 
     def dot_table(table: Sequence[int], halves: tuple[int, ...] = (0, 1)) -> Any:
         """Make a word: nibbles are indices of `table`, whose int8 values count. halves: 0 steps 0-3, 1 steps 4-7."""
 
         def lower(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-            steps = ((step, way.lookup(b, q, table)) for step, q in _steps(b, p, False) if step // 4 in halves)
-            return signed_sums(b, steps, x)
+            steps = ((step, q) for step, q in _steps(b, p, False) if step // 4 in halves)
+            return _tuple(b, way.table_group(b, T, steps, table, x, halves))
 
         return word(N, i64, i64)(lower)
 
@@ -186,9 +172,8 @@ def _add_dots(w: Any, T: int) -> None:
 
         def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
             sums = [b.extract_value(a, t) for t in range(T)]
-            for step, q in _steps(b, p, False):
-                sums = way.mac(b, sums, way.lookup(b, q, table), step_at(b, x, step))
-            return _tuple(b, sums)
+            steps = ((step, way.lookup(b, q, table)) for step, q in _steps(b, p, False))
+            return _tuple(b, way.mac_group(b, sums, steps, x))
 
         return word(A, A, i64, i64)(lower)
 
