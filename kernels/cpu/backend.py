@@ -59,7 +59,7 @@ class CpuBackend:
         level: isa.Level | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.program, self.level = program, level or isa.choose().level
+        self.program, self.level = program, level or objects.choose_level().level
         names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
         release_code("libllvmlite")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import isa, objects, threads
+from . import objects, threads
 from .memory import address, aligned
 from .tape import TapeWriter
 
@@ -18,7 +18,7 @@ _CHUNK_BYTES = 64 << 10
 
 def read_bandwidth(num_threads: int, objects_folder: Path, repeats: int = 7) -> float:
     """Bytes per second that `num_threads` threads read from memory together: the median of `repeats` passes."""
-    kernels = objects.addresses([*threads.KERNELS, "read_memory"], isa.choose().level, objects_folder)
+    kernels = objects.addresses([*threads.KERNELS, "read_memory"], objects.choose_level().level, objects_folder)
     chunks = _SIZE_BYTES // _CHUNK_BYTES
     memory, out = aligned(_SIZE_BYTES), aligned(128 * chunks)
     memory[::4096] = 1  # pages that were never written all share one page of zeros

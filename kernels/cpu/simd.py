@@ -6,7 +6,6 @@ the order of arithmetic does not change. Words on matrix tiles are in `tiles.py`
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from .vector import (
     I16,
     I32,
     I64,
-    X86,
     Vec,
     call,
     constant,
@@ -42,6 +40,7 @@ from .vector import (
     pointer,
     shuffle,
     splat,
+    target,
     void,
 )
 
@@ -332,22 +331,22 @@ def compare_swap(b: ir.IRBuilder, address: ir.Value, old: ir.Value, new: ir.Valu
 
 @word(void)
 def pause(b: ir.IRBuilder) -> None:
-    if X86:
+    if target().arch == "x86-64":
         call(b, "llvm.x86.sse2.pause", ir.VoidType())
-    else:
+    elif target().arch == "arm64":
         call(b, "llvm.aarch64.hint", ir.VoidType(), I32(1))
 
 
 @word(void)
 def give_way(b: ir.IRBuilder) -> None:
     """Let another thread have this core."""
-    call(b, "SwitchToThread" if sys.platform == "win32" else "sched_yield", I32)
+    call(b, "SwitchToThread" if target().system == "windows" else "sched_yield", I32)
 
 
 @word(i64)
 def ticks(b: ir.IRBuilder) -> ir.Value:
     """A fast clock: x86 counts about 2 to 4, ARM about 0.02 to 1 per nanosecond."""
-    return call(b, "llvm.readcyclecounter" if X86 else "llvm.readsteadycounter", I64)
+    return call(b, "llvm.readcyclecounter" if target().arch == "x86-64" else "llvm.readsteadycounter", I64)
 
 
 def _call(count: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import Bytes, Floats, Format, Kernel, Packed, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, f16, split
 from .nibbles import expander, look_up, packer
 
 KVALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -24,15 +24,14 @@ def tile(w: Any) -> Kernel:
 
     The integer sum is of KVALUES[q]. Per group: acc = fma(integer sum, d * scale, acc).
     """
-    dot = w.dot_table(KVALUES)
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            acc = w.fma_dx(acc, dot(p, x), w.half(p + 128), x)
-            p, x = p + 144, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + w.CODES), x)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -62,4 +61,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("IQ4_NL", 20, 32, 18, _dequantize, Packed(32, 144, "q8", tile, pack, expand))
+FORMAT = Format("IQ4_NL", 20, 32, 18, _dequantize, Packed(32, Codes("nibbles", KVALUES), 16, tile, pack, expand))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 from .iq4_nl import KVALUES
 from .nibbles import expander, look_up, packer
 
@@ -31,18 +31,18 @@ def tile(w: Any) -> Kernel:
 
     The integer sum is of KVALUES[q]. Per group: acc = fma(integer sum, (d * (scale - 32)) * activation scale, acc).
     """
-    dot = w.dot_table(KVALUES)
 
-    def kernel(p, x, supers, y, stride, adds, ahead):
+    def kernel(p, x, supers, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(supers):
             d = w.half(p)
-            p += 16
+            p += w.HEAD
             for _ in range(8):
                 w.fetch(p + ahead)
-                acc = w.fma_dx(acc, dot(p, x), w.multiplied(d, w.eight_s8(p + 128)), x)
-                p, x = p + 136, x + w.GROUP
-        w.store(y, stride, acc, adds)
+                acc = w.fma_dx(acc, w.dot_signed(p, x), w.multiplied(d, w.eight_s8(p + w.CODES)), x)
+                p, x = p + w.STRIDE, x + w.GROUP
+            p += w.TAIL
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -80,4 +80,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("IQ4_XS", 23, 256, 136, _dequantize, Packed(256, 1104, "q8", tile, pack, expand, fetch_bytes=138))
+FORMAT = Format("IQ4_XS", 23, 256, 136, _dequantize, Packed(256, Codes("nibbles", KVALUES), 8, tile, pack, expand, head=16))

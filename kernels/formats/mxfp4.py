@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, split
 from .nibbles import expander, look_up, packer
 
 KVALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
@@ -29,16 +29,15 @@ def tile(w: Any) -> Kernel:
     The integer sum is of KVALUES[q] + 16 and starts from minus 16 times the activations. Per group:
     acc = fma(integer sum, 2**(e - 128) * scale, acc).
     """
-    mac = w.mac_table([v + 16 for v in KVALUES])
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            a = mac(w.start(x, 4), p, x)
-            acc = w.fma_dx(acc, w.total(a), w.half_powers(p + 128), x)
-            p, x = p + 136, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            a = w.mac(w.start(x, 4), p, x)
+            acc = w.fma_dx(acc, w.total(a), w.half_powers(p + w.CODES), x)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -68,4 +67,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("MXFP4", 39, 32, 17, _dequantize, Packed(32, 136, "q8", tile, pack, expand))
+FORMAT = Format("MXFP4", 39, 32, 17, _dequantize, Packed(32, Codes("nibbles", tuple(v + 16 for v in KVALUES)), 8, tile, pack, expand))

@@ -17,12 +17,12 @@ def make_tile(get_load: Callable[[Any], Any], unit_bytes: int) -> Callable[[Any]
     def tile(w: Any) -> Kernel:
         load = get_load(w)
 
-        def kernel(p, x, columns, y, stride, adds, ahead):
+        def kernel(p, x, columns, y, stride, flags, ahead):
             acc, x_stride = w.zero(), (columns + 31) // 32 * 128
             for _ in range(columns):
                 acc = w.fma_f32(acc, load(p), x, x_stride)
                 p, x = p + unit_bytes, x + 4
-            w.store(y, stride, acc, adds)
+            w.store(y, stride, acc, flags)
 
         return kernel
 

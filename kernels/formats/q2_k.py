@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -31,22 +31,22 @@ def tile(w: Any) -> Kernel:
     acc = fma(dmin, u, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds, ahead):
+    def kernel(p, x, supers, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(supers):
             s, u = w.zero(), w.zero()
             for _ in range(8):
                 w.fetch(p + ahead)
-                i = w.scaled(w.dot_two_bits_low(p, x), w.first_u4(p + 64))
-                i = w.add(i, w.scaled(w.dot_two_bits_high(p, x), w.second_u4(p + 64)))
+                i = w.scaled(w.dot_low(p, x), w.first_u4(p + w.CODES))
+                i = w.add(i, w.scaled(w.dot_high(p, x), w.second_u4(p + w.CODES)))
                 s = w.fma_x(s, i, x)
-                i = w.scaled(w.start_low(x, 0), w.first_high4(p + 64))
-                i = w.add(i, w.scaled(w.start_high(x, 0), w.second_high4(p + 64)))
+                i = w.scaled(w.start_low(x, 0), w.first_high4(p + w.CODES))
+                i = w.add(i, w.scaled(w.start_high(x, 0), w.second_high4(p + w.CODES)))
                 u = w.fma_x(u, i, x)
-                p, x = p + 80, x + w.GROUP
+                p, x = p + w.STRIDE, x + w.GROUP
             acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
-            p += 32
-        w.store(y, stride, acc, adds)
+            p += w.TAIL
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -93,4 +93,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q2_K", 10, 256, 84, _dequantize, Packed(256, 672, "q8", tile, pack, expand, fetch_bytes=84))
+FORMAT = Format("Q2_K", 10, 256, 84, _dequantize, Packed(256, Codes("two_bits"), 16, tile, pack, expand, tail=32))

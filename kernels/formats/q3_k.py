@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -34,19 +34,19 @@ def tile(w: Any) -> Kernel:
     activation scale, s). Per 256: acc = fma(d, s, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds, ahead):
+    def kernel(p, x, supers, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(supers):
             s = w.zero()
             for _ in range(8):
                 w.fetch(p + ahead)
-                i = w.scaled(w.mac_three_bits_low(w.start_low(x, 2), p, x), w.first_s8(p + 96))
-                j = w.scaled(w.mac_three_bits_high(w.start_high(x, 2), p, x), w.second_s8(p + 96))
+                i = w.scaled(w.mac_low(w.start_low(x, 2), p, x), w.first_s8(p + w.CODES))
+                j = w.scaled(w.mac_high(w.start_high(x, 2), p, x), w.second_s8(p + w.CODES))
                 s = w.fma_x(s, w.add(i, j), x)
-                p, x = p + 112, x + w.GROUP
+                p, x = p + w.STRIDE, x + w.GROUP
             acc = w.fma_d(acc, w.half(p), s)
-            p += 16
-        w.store(y, stride, acc, adds)
+            p += w.TAIL
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -106,4 +106,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q3_K", 11, 256, 110, _dequantize, Packed(256, 912, "q8", tile, pack, expand, fetch_bytes=114))
+FORMAT = Format("Q3_K", 11, 256, 110, _dequantize, Packed(256, Codes("three_bits"), 16, tile, pack, expand, tail=16))

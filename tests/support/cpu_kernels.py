@@ -6,7 +6,6 @@ Kernels come from the user's own cache of compiled ones, so a second run compile
 from __future__ import annotations
 
 import functools
-import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from edgellm.kernels.cpu import isa, lower, objects, slots, threads
 from edgellm.kernels.cpu.memory import address, aligned
 
 Floats = NDArray[np.float32]
-LEVEL_NAMES = tuple(level.name for level in isa.LEVELS)
 TILE_TOKENS = (1, 2, 4)
 FORMAT_NAMES = tuple(formats.FORMATS)
 INT8_FORMATS = tuple(n for n, f in formats.FORMATS.items() if f.packed.activation == "q8")
@@ -36,17 +34,20 @@ ALL_KERNELS = (
 
 def get_level(name: str) -> isa.Level:
     """The level of that name; skips the test where this machine lacks it."""
-    level = next(lv for lv in isa.LEVELS if lv.name == name)
-    lacks = isa.missing(level, platform.machine(), isa.host_features())
+    level = isa.get_level(name)
+    lacks = isa.missing(level, isa.architecture(), isa.host_features())
     if lacks:
         pytest.skip(f"this machine lacks {lacks}, which the level {name} needs")
     return level
 
 
 def get_available_levels() -> list[str]:
-    """Names of the levels that this machine has."""
+    """Names of the levels that this machine has; test_other_machines.py sees to the others."""
     features = isa.host_features()
-    return [lv.name for lv in isa.LEVELS if not isa.missing(lv, platform.machine(), features)]
+    return [lv.name for lv in isa.LEVELS if not isa.missing(lv, isa.architecture(), features)]
+
+
+LEVEL_NAMES = tuple(get_available_levels())
 
 
 @functools.cache
