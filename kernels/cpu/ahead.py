@@ -13,16 +13,15 @@ from pathlib import Path
 
 from ...errors import ResourceError, UnsupportedError
 from .. import formats
-from . import lower, objects, shipped, store, threads
+from . import lower, objects, shipped, store, threads, weights
 from .target import Target
-
-TILE_TOKENS = (1, 2, 4)
 
 
 def format_kernels(format_name: str) -> list[str]:
     """Names of a format's kernels."""
-    name = formats.get(format_name).name.lower()
-    return [f"pack_{name}", f"expand_{name}", *(f"tile_{name}_{tokens}" for tokens in TILE_TOKENS)]
+    format = formats.get(format_name)
+    name = format.name.lower()
+    return [f"pack_{name}", f"expand_{name}", *weights.linear_kernels(format)]
 
 
 def common_kernels() -> list[str]:

@@ -2,8 +2,8 @@
 
     python -m edgellm.kernels.cpu.compile TARGET FOLDER NAME ...
 
-A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, pack_FORMAT or expand_FORMAT. Prints each name when it is
-done. The target may be another machine's: Numba makes LLVM's text only, and none of its code is ever run.
+A name is that of a chunk kernel ("norm"), or tile_FORMAT_ROWS, panel_, unpack_, pack_ or expand_FORMAT. Prints each name when
+it is done. The target may be another machine's: Numba makes LLVM's text only, and none of its code is ever run.
 """
 
 from __future__ import annotations
@@ -33,22 +33,31 @@ def compile_kernels(names: Sequence[str], made_for: Target, folder: Path, one_do
 
 def _source(name: str) -> tuple[Callable[..., None], int]:
     """-> the kernel's Python function and its number of int64 operands."""
-    from . import attention, elementwise, matmul, read_memory, simd, tiles, walk
+    from . import attention, elementwise, matmul, read_memory, walk
 
-    kind, _, rest = name.partition("_")
-    if kind == "tile":
-        format_name, _, tokens = rest.rpartition("_")
-        packed = formats.get(format_name.upper()).packed
-        per_fetch = packed.fetch_bytes or packed.unit_bytes
-        return packed.tile(tiles.tile_words(int(tokens), per_fetch)), 7
-    if kind == "expand":
-        return formats.get(rest.upper()).packed.expand(simd), 4
-    if kind == "pack" and rest != "matrix":
-        return formats.get(rest.upper()).packed.pack(simd), 5
     for module in (walk, matmul, elementwise, attention, read_memory):
         if name in module.KERNELS:
             return module.KERNELS[name], 4
-    raise AssertionError(f"no kernel is called {name}")
+    return _format_source(*name.split("_", 1))
+
+
+def _format_source(kind: str, rest: str) -> tuple[Callable[..., None], int]:
+    from . import plain_words, simd, tiles, unpack_panel
+
+    rest, _, rows = rest.rpartition("_") if kind == "tile" else (rest, "", "0")
+    format = formats.get(rest.upper())
+    packed = format.packed
+    if kind == "expand":
+        return packed.expand(simd), 4
+    if kind == "pack":
+        return packed.pack(simd), 5
+    if kind == "unpack":
+        return unpack_panel.make_unpack(packed), 3
+    assert kind in ("tile", "panel"), f"no kernel is called {kind}_{rest}"
+    if packed.codes is None:
+        return packed.tile(plain_words.plain_words(format.name, packed.rest, int(rows))), 7
+    words = tiles.tile_words(packed, int(rows)) if kind == "tile" else tiles.panel_words(packed)
+    return packed.tile(words), 7
 
 
 @contextlib.contextmanager

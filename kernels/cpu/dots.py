@@ -78,7 +78,6 @@ class Groups:
         sums: list[ir.Value] = cls.signed_group(b, tokens, looked_up, x, halves)
         return sums
 
-
     # ---- tiles of several row groups: sums of the first row group's tokens come first ----
     @classmethod
     def mac_rows(cls: Any, b: ir.IRBuilder, sums: list[ir.Value], rows: list[Steps], x: ir.Value) -> list[ir.Value]:

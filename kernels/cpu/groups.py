@@ -73,9 +73,7 @@ def add_groups(w: Any, shape: Shape, steps: GroupSteps) -> None:
                 sums = way.signed_group(b, T, codes, x, halves)
             return sums
 
-        return word(N, i64, i64)(
-            lambda b, p, x: make_tuple(b, [s for at in shape.places(b, p) for s in one(b, at, x)])
-        )
+        return word(N, i64, i64)(lambda b, p, x: make_tuple(b, [s for at in shape.places(b, p) for s in one(b, at, x)]))
 
     w.mac, w.mac_low, w.mac_high = mac(0, 1), mac(0), mac(1)
     w.dot, w.dot_low, w.dot_high = dot(0, 1), dot(0), dot(1)

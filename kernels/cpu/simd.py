@@ -356,7 +356,7 @@ def _call(count: int) -> Any:
     return word(void, i64, *[i64] * count)(lower)
 
 
-call_chunk, call_tile, call_pack, call_expand = _call(4), _call(7), _call(5), _call(4)
+call_chunk, call_tile, call_pack, call_expand, call_unpack = _call(4), _call(7), _call(5), _call(4), _call(3)
 """Call a compiled kernel by address."""
 
 operand = word(i64, i64, i64)(lambda b, base, i: b.load(pointer(b, b.add(base, b.mul(i, I64(8))), I64), align=8))

@@ -23,7 +23,7 @@ from llvmlite import ir
 
 from ..formats.base import Packed
 from . import dots, simd
-from .dots import BYTES, INTS, SHORTS
+from .dots import INTS, SHORTS
 from .groups import add_groups, panel_steps, steps_of
 from .lanes import FLOATS, Shape, Tile, float_at, make_tuple, store_rows, take_apart
 from .panels import Layout, packed_layout, panel_layout

@@ -80,4 +80,6 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("IQ4_XS", 23, 256, 136, _dequantize, Packed(256, Codes("nibbles", KVALUES), 8, tile, pack, expand, head=16))
+FORMAT = Format(
+    "IQ4_XS", 23, 256, 136, _dequantize, Packed(256, Codes("nibbles", KVALUES), 8, tile, pack, expand, head=16)
+)

@@ -67,4 +67,5 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("MXFP4", 39, 32, 17, _dequantize, Packed(32, Codes("nibbles", tuple(v + 16 for v in KVALUES)), 8, tile, pack, expand))
+_CODES = Codes("nibbles", tuple(v + 16 for v in KVALUES))
+FORMAT = Format("MXFP4", 39, 32, 17, _dequantize, Packed(32, _CODES, 8, tile, pack, expand))

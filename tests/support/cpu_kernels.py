@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 
 from edgellm import paths
 from edgellm.kernels import formats
-from edgellm.kernels.cpu import isa, lower, objects, slots, threads
+from edgellm.kernels.cpu import isa, lower, objects, slots, threads, weights
 from edgellm.kernels.cpu.memory import address, aligned
+from edgellm.kernels.cpu.panels import panel_bytes, panel_layout
 
 Floats = NDArray[np.float32]
 TILE_TOKENS = (1, 2, 4)
+PANELS = 0
+"""In place of the tokens of a tile: multiply by panels."""
+WAYS_TO_MULTIPLY = (*TILE_TOKENS, PANELS)
 FORMAT_NAMES = tuple(formats.FORMATS)
 INT8_FORMATS = tuple(n for n, f in formats.FORMATS.items() if f.packed.activation == "q8")
 ALL_KERNELS = (
@@ -28,7 +32,7 @@ ALL_KERNELS = (
     *lower.KERNELS,
     "pack_matrix",
     *(f"{kind}_{n.lower()}" for n in FORMAT_NAMES for kind in ("pack", "expand")),
-    *(f"tile_{n.lower()}_{t}" for n in FORMAT_NAMES for t in TILE_TOKENS),
+    *(kernel for n in FORMAT_NAMES for kernel in weights.linear_kernels(formats.get(n))),
 )
 
 
@@ -98,7 +102,7 @@ def write_tiles(level: str, x: Floats, tokens: int) -> NDArray[np.uint8]:
     groups, tiles = x.shape[1] // 32, -(-len(x) // tokens)
     out = aligned(tiles * groups * 48 * tokens)
     rows = make_rows(x)
-    arguments = [address(rows), rows.strides[0], address(out), groups, slots.QUANTISE, tokens]
+    arguments = [address(rows), rows.strides[0], address(out), groups, slots.QUANTISE, tokens, 1]
     call(level, "quantise", arguments, range(len(x)))
     return out.reshape(tiles, groups, 48 * tokens)
 
@@ -145,6 +149,8 @@ def product(
     level: str, name: str, raw: NDArray[np.uint8], x: Floats, tokens: int, into: Floats | None = None
 ) -> Floats:
     """x f32[T, K] times a raw matrix, by pack and tile kernels. into: add to these rows f32[T, N]. -> f32[T, N]."""
+    if tokens == PANELS:
+        return _panel_product(level, name, raw, x, into)
     format, count, width = formats.get(name), len(x), x.shape[1]
     packed, tiles = pack(level, name, raw, width), -(-count // tokens)
     padded = np.zeros((tiles * tokens, 8 * len(packed)), np.float32)
@@ -171,3 +177,29 @@ def product(
                 0,
             )
     return y[:count, : len(raw)].copy()
+
+
+def _panel_product(level: str, name: str, raw: NDArray[np.uint8], x: Floats, into: Floats | None) -> Floats:
+    """The same by the kernel for many tokens, on packed rows and on raw ones, whose results must be the same."""
+    packed, count, width = formats.get(name).packed, len(x), x.shape[1]
+    rows, plain = -(-count // 12) * 12, packed.codes is None
+    padded = np.concatenate([x, np.zeros((rows - count, width), np.float32)])
+    acts = make_rows(padded) if plain else write_tiles(level, padded, 4)
+    row_bytes = acts.strides[0] if plain else acts.strides[0] // 4
+    tokens, kernels, matrix = 3 if plain else 4, get_kernels(level), pack(level, name, raw, width)
+    results = []
+    for weights_, pack_kernel in ((matrix, 0), (make_copy(raw), kernels[f"pack_{name.lower()}"])):
+        y = make_rows(np.zeros((rows, 8 * len(matrix)), np.float32))
+        if into is not None:
+            y[:count, : into.shape[1]] = into
+        bounds = np.array([0, len(matrix)], np.int64)
+        arguments = [address(weights_), address(acts), address(y), 1, width // packed.columns, address(bounds),
+                     int(into is not None), matrix.strides[0], y.strides[0], kernels[f"panel_{name.lower()}"],
+                     row_bytes * tokens, tokens, 2, slots.TOKENS, pack_kernel, raw.shape[1], len(raw)]  # fmt: skip
+        if not plain:
+            units = width // packed.columns
+            arguments += [kernels[f"unpack_{name.lower()}"], panel_bytes(packed, units), panel_layout(packed).unit]
+        call(level, "matmul_panels", arguments, [0], {slots.TOKENS: count})
+        results.append(y[:count, : len(raw)].copy())
+    assert np.array_equal(results[0].view(np.uint32), results[1].view(np.uint32)), "raw rows give other bits"
+    return results[0]

@@ -56,10 +56,15 @@ def fma(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Floats:
 def expected_product(name: str, raw: Bytes, x: Floats) -> Floats:
     """x times a raw matrix in the order of float operations that the format's `tile` documents. -> f32[T, N]."""
     if formats.get(name).packed.activation == "f32":
-        weights, acc = formats.get(name).dequantize(raw), np.zeros((len(x), len(raw)), np.float32)
-        for k in range(x.shape[1]):
-            acc = fma(weights[:, k], x[:, k : k + 1], acc)
-        return acc
+        weights = formats.get(name).dequantize(raw)
+        even, odd = np.zeros((2, len(x), len(raw)), np.float32)
+        for k in range(0, x.shape[1] - 1, 2):
+            even = fma(weights[:, k], x[:, k : k + 1], even)
+            odd = fma(weights[:, k + 1], x[:, k + 1 : k + 2], odd)
+        if x.shape[1] % 2:
+            even = fma(weights[:, -1], x[:, -1:], even)
+        total: Floats = even + odd
+        return total
     return _EXPECTED[name](raw, quantised(x))
 
 

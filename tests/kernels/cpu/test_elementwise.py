@@ -32,7 +32,7 @@ def run_norm(level: str, x: np.ndarray, weight: np.ndarray, parts: int, how: int
     rows, weight = cpu.make_rows(x, fill=SENTINEL), aligned_f32(weight)
     width = x.shape[1] // parts
     arguments = [address(rows), rows.strides[0], address(weight), cpu.float_word(1e-5), parts, width]
-    arguments += [address(out), stride, how, 2]
+    arguments += [address(out), stride, how, 2, 1]
     cpu.call(level, "norm", arguments, shuffled(len(x) * parts))
 
 
@@ -78,7 +78,7 @@ def run_gated(level: str, gate: np.ndarray, up: np.ndarray, activation: int, how
     a, b = cpu.make_rows(gate), cpu.make_rows(up)
     groups, some = a.shape[1] // 32, 2
     stride = groups if how == slots.QUANTISE else out.strides[0]
-    arguments = [address(a), address(b), a.strides[0], groups, some, activation, address(out), stride, how, 1]
+    arguments = [address(a), address(b), a.strides[0], groups, some, activation, address(out), stride, how, 1, 1]
     cpu.call(level, "gated", arguments, shuffled(len(gate) * -(-groups // some)))
 
 

@@ -115,7 +115,7 @@ def test_packing_keeps_every_byte_and_repeats_the_last_row(name: str) -> None:
 
 # ---- products ----
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
-@pytest.mark.parametrize("tokens", cpu.TILE_TOKENS)
+@pytest.mark.parametrize("tokens", cpu.WAYS_TO_MULTIPLY)
 @pytest.mark.parametrize("name", cpu.FORMAT_NAMES)
 def test_random_bytes(name: str, tokens: int, level: str) -> None:
     small = smallest_width(name)
@@ -148,7 +148,7 @@ def test_every_number_of_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
-@pytest.mark.parametrize("tokens", cpu.TILE_TOKENS)
+@pytest.mark.parametrize("tokens", cpu.WAYS_TO_MULTIPLY)
 @pytest.mark.parametrize("name", cpu.FORMAT_NAMES)
 def test_adding_to_what_is_there(name: str, tokens: int, level: str) -> None:
     width = 2 * smallest_width(name)
@@ -192,7 +192,7 @@ def test_extremes_overflow_nothing(name: str, fill: str, level: str) -> None:
     exact = x.astype(np.float64) @ formats.get(name).dequantize(weights).astype(np.float64).T
     size = np.abs(x).astype(np.float64) @ np.abs(formats.get(name).dequantize(weights)).astype(np.float64).T
     assert (np.abs(want - exact) <= 3e-6 * size).all()
-    for tokens in cpu.TILE_TOKENS:
+    for tokens in cpu.WAYS_TO_MULTIPLY:
         assert_same_bits(cpu.product(level, name, weights, x, tokens), want)
 
 
@@ -203,7 +203,7 @@ def test_every_exponent_of_mxfp4(level: str) -> None:
     weights[:, 0] = np.arange(256)
     want = oracle.expected_product("MXFP4", weights, x)
     assert np.isfinite(want).all() and (np.abs(want[:, :3]) < 2.0**-126).all()
-    for tokens in cpu.TILE_TOKENS:
+    for tokens in cpu.WAYS_TO_MULTIPLY:
         assert_same_bits(cpu.product(level, "MXFP4", weights, x, tokens), want)
 
 
