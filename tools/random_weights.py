@@ -26,6 +26,18 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_K": ((0, 1.0), (2, 7.5)),
     "Q5_K": ((0, 1.0), (2, 15.5)),
     "Q6_K": ((208, 1.0),),
+    "Q1_0": ((0, 1.0),),
+    "TQ1_0": ((52, 1.0),),
+    "TQ2_0": ((64, 1.0),),
+    "IQ1_S": ((0, 1.0),),
+    "IQ2_XXS": ((0, 1.0),),
+    "IQ2_XS": ((0, 1.0),),
+    "IQ2_S": ((0, 1.0),),
+    "IQ3_XXS": ((0, 1.0),),
+    "IQ3_S": ((0, 1.0),),
+    # Not one float16: four pieces of one, four bytes of eight bits.
+    "IQ1_M": (),
+    "NVFP4": (),
 }
 PLAIN = ("F32", "F16", "BF16")
 
@@ -43,8 +55,14 @@ def _random_groups(format: str, count: int, unit: float, rng: np.random.Generato
     groups = np.frombuffer(rng.bytes(count * nbytes), np.uint8).reshape(count, nbytes).copy()
     fields = SCALES[format]
     scale = unit * rng.uniform(0.5, 1.5, count)
-    if len(fields) == 1 and format != "Q8_0":
+    if len(fields) < 2 and format not in ("Q8_0", "NVFP4"):
         scale *= rng.choice((-1.0, 1.0), count)
+    if format == "IQ1_M":
+        d = scale.astype(np.float16).view(np.uint16)[:, None]
+        words = groups[:, 48:].view("<u2")
+        words[:] = words & 0x0FFF | (d >> np.array([0, 4, 8, 12], np.uint16)) << 12
+    if format == "NVFP4":
+        groups[:, :4] = quants.NVFP4.fp32_to_ue4m3((2 * scale[:, None] * rng.uniform(0.5, 1.5, 4)).astype(np.float32))
     for offset, factor in fields:
         groups[:, offset : offset + 2] = (scale * factor).astype(np.float16).view(np.uint8).reshape(count, 2)
     return groups
@@ -53,6 +71,8 @@ def _random_groups(format: str, count: int, unit: float, rng: np.random.Generato
 @cache
 def _get_spread(format: str) -> float:
     """Return the standard deviation of a format's random values when its scales are about one."""
+    if format == "Q1_0":  # the package knows its size only; a value is its scale, with either sign
+        return (13 / 12) ** 0.5
     groups = _random_groups(format, 256, 1.0, np.random.default_rng(0))
     return float(quants.dequantize(groups, GGMLQuantizationType[format]).std())
 

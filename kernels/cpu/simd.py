@@ -7,11 +7,12 @@ the order of arithmetic does not change. Words on matrix tiles are in `tiles.py`
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .slots import ARG
@@ -184,6 +185,16 @@ def prefetch_line(b: ir.IRBuilder, address: ir.Value) -> None:
 
 
 prefetch = word(void, i64)(prefetch_line)
+
+
+def table(values: Sequence[int]) -> Any:
+    """Make a word: number i of a table of integers, which becomes part of the object."""
+
+    def lower(b: ir.IRBuilder, i: ir.Value) -> ir.Value:
+        numbers = ir.Constant(ir.ArrayType(I64, len(values)), list(values))
+        return b.load(b.gep(cgutils.global_constant(b, "table", numbers), [I64(0), i]), align=8)
+
+    return word(i64, i64)(lower)
 
 
 # ---- making vectors ----

@@ -77,6 +77,8 @@ def _nibbles(b: ir.IRBuilder, v: ir.Value, shift: int, mask: int) -> ir.Value:
 
 def tile_words(tokens: int, group_bytes: int) -> ModuleType:
     """The words for tiles of `tokens` tokens over weights whose packed group is `group_bytes` for eight rows."""
+    from .codes import add_codes  # which needs the types above
+
     words = ModuleType(f"words_{tokens}")
     words.STEP, words.GROUP, words.TOKENS = 4 * tokens, 48 * tokens, tokens  # type: ignore[attr-defined]
     _add_memory(words, tokens, group_bytes)
@@ -84,6 +86,7 @@ def tile_words(tokens: int, group_bytes: int) -> ModuleType:
     _add_dots(words, tokens)
     _add_integers(words, tokens)
     _add_floats(words, tokens)
+    add_codes(words, tokens)
     return words
 
 

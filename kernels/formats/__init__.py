@@ -6,10 +6,36 @@ To add one: write its file, then import it here and list it in `_MODULES`.
 from __future__ import annotations
 
 from ...errors import UnsupportedError
-from . import bf16, f16, f32, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
+from . import (
+    bf16,
+    f16,
+    f32,
+    iq1_m,
+    iq1_s,
+    iq2_s,
+    iq2_xs,
+    iq2_xxs,
+    iq3_s,
+    iq3_xxs,
+    nvfp4,
+    q1_0,
+    q4_0,
+    q4_1,
+    q4_k,
+    q5_0,
+    q5_1,
+    q5_k,
+    q6_k,
+    q8_0,
+    tq1_0,
+    tq2_0,
+)
 from .base import Format
 
-_MODULES = (f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k)
+_PLAIN = (f32, f16, bf16)
+_GROUPS = (q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k)
+_SHORT_CODES = (q1_0, tq1_0, tq2_0, iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, nvfp4)
+_MODULES = (*_PLAIN, *_GROUPS, *_SHORT_CODES)
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
 __all__ = ["FORMATS", "Format", "get"]

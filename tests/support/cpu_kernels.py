@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from expected_tables import make_expected
 from numpy.typing import NDArray
 
 from edgellm import paths
@@ -332,5 +333,6 @@ _EXPECTED = {
     "Q8_0": _simple(lambda b: (b[..., 2:].view(np.int8), _half(b[..., :2]), None), 34),
     "Q4_K": _q4_k,
     "Q6_K": _q6_k,
+    **make_expected(fma),
 }
 assert set(_EXPECTED) == set(INT8_FORMATS), "a new format needs its order of float operations here"

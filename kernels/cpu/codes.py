@@ -1,0 +1,136 @@
+"""Words on weights that are short codes: one to four bits that stand for the int8 values of a table.
+
+Eight rows of a group of 32 columns are 32 bytes per bit of a code, spread so that one shift and one mask give a step
+(lane r of a vector is row r, its four bytes are the four columns of the step):
+4 bits: vector t holds step t in its low nibbles and step t + 4 in its high ones. 2 bits: vector h holds steps 4 h to
+4 h + 3, lowest bits first. 3 bits: the low two bits as before, then one vector whose bit s is the upper bit of step s.
+1 bit: that vector alone. Behind the codes lie int8 scales, one or two (one per 16 columns) for each row, or none.
+
+Knows no format and no instruction: a table's values are shifted to be unsigned, and `dots.py` multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from . import dots
+from .dots import BYTES, INTS, SHORTS, bytes_at
+from .simd import word
+from .tiles import FLOATS, Scale, Tile
+from .vector import I8, I32, I64, constant, f32x8, i64, pointer
+
+
+def _bits(b: ir.IRBuilder, v: ir.Value, right: int, mask: int) -> ir.Value:
+    """Bits of each byte, moved right (left if negative); the mask drops what the shift of 16-bit pairs brings across."""
+    pairs = b.bitcast(v, SHORTS)
+    if right:
+        pairs = b.lshr(pairs, constant(SHORTS, right)) if right > 0 else b.shl(pairs, constant(SHORTS, -right))
+    return b.and_(b.bitcast(pairs, BYTES), constant(BYTES, mask))
+
+
+def _codes(b: ir.IRBuilder, p: ir.Value, bits: int, halves: Sequence[int]) -> Iterator[tuple[int, ir.Value]]:
+    """(step, 32 codes) of a group; half 0 is steps 0-3, half 1 steps 4-7."""
+    at = lambda offset: b.load(pointer(b, b.add(p, I64(offset)), BYTES), align=1)  # noqa: E731
+    if bits == 4:
+        for t in range(4):
+            v = at(32 * t)
+            yield from ((4 * h + t, _bits(b, v, 4 * h, 15)) for h in halves)
+        return
+    upper = at(64) if bits == 3 else None
+    for h in halves:
+        v = at(0 if bits == 1 else 32 * h)
+        for step in range(4 * h, 4 * h + 4):
+            q = _bits(b, v, step, 1) if bits == 1 else _bits(b, v, 2 * (step % 4), 3)
+            yield step, q if upper is None else b.or_(q, _bits(b, upper, step - 2, 4))
+
+
+def _scale(b: ir.IRBuilder, way: Any, p: ir.Value, count: int, which: int) -> ir.Value:
+    """One int8 of each row, in the form that the level multiplies with; a row has `count` of them side by side."""
+    raw = b.load(pointer(b, p, ir.VectorType(I8, 8 * count)), align=1)
+    if count == 1:
+        raw = b.shuffle_vector(raw, raw, ir.Constant(ir.VectorType(I32, 16), [i // 2 for i in range(16)]))
+    return way.scale_of(b, b.sext(raw, SHORTS), which)
+
+
+class _Dot:
+    """A group's codes times its activations, for one table."""
+
+    def __init__(self, values: Sequence[int], bits: int, tokens: int) -> None:
+        self.way: Any = dots.way()
+        self.bits, self.tokens = bits, tokens
+        self.largest = max(map(abs, values))
+        self.offset = max(0, -min(values) - 1).bit_length()
+        table = [v + (1 << self.offset) for v in values]
+        assert min(table) >= 0 and max(table) <= 129, "two products of int8 with more would not fit int16"
+        self.plain = table == list(range(len(table)))  # the code is the value
+        self.table = table + [0] * (16 - len(table))
+
+    def _steps(self, b: ir.IRBuilder, p: ir.Value, halves: Sequence[int]) -> Iterator[tuple[int, ir.Value]]:
+        for step, q in _codes(b, p, self.bits, halves):
+            yield step, q if self.plain else self.way.lookup(b, q, self.table)
+
+    def _starts(self, b: ir.IRBuilder, x: ir.Value, halves: Sequence[int]) -> list[ir.Value]:
+        """Minus the activations' sum over those halves."""
+        starts = []
+        for t in range(self.tokens):
+            each = [self.way.start(b, x, (40 + 4 * h) * self.tokens + 4 * t) for h in halves]
+            starts.append(each[0] if len(each) == 1 else b.add(*each))
+        return starts
+
+    def __call__(
+        self, b: ir.IRBuilder, p: ir.Value, x: ir.Value, halves: Sequence[int], scale: ir.Value | None
+    ) -> list[ir.Value]:
+        """int32 sums, one per token, times the scale if there is one."""
+        way = self.way
+        total = way.total if scale is None else lambda b, a: way.scaled(b, a, scale)
+        starts = self._starts(b, x, halves)
+        at = lambda step: b.add(x, I64(4 * self.tokens * step))  # noqa: E731
+        # A 16-bit lane collects two columns of each step: does its final sum fit, whatever the activations?
+        if way.sums.element.width > 16 or 2 * 4 * len(halves) * 127 * self.largest < 1 << 15:
+            sums = [way.shift(b, s, I64(self.offset)) for s in starts]
+            for step, v in self._steps(b, p, halves):
+                sums = way.mac(b, sums, v, at(step))
+            return [total(b, s) for s in sums]
+        sums = [b.shl(total(b, s), constant(INTS, self.offset)) for s in starts]
+        for step, v in self._steps(b, p, halves):
+            products = [way.product(b, v, bytes_at(b, at(step), 4 * t)) for t in range(self.tokens)]
+            sums = [b.add(s, total(b, q)) for s, q in zip(sums, products, strict=True)]
+        return sums
+
+
+def add_codes(w: Any, T: int) -> None:
+    """Add the words on codes to the words of tiles of T tokens."""
+    way: Any = dots.way()
+    N = Tile("i", INTS, T)
+    w.row_scales = word(Scale(way.scale), i64)(lambda b, p: _scale(b, way, p, 1, 0))
+
+    def dot_codes(values: Sequence[int], bits: int, scales: int = 0, halves: Sequence[int] = (0, 1)) -> Any:
+        """Make a word (p, x) -> N: the sum of values[code] * activation over a group or half of it, exact.
+
+        scales: int8 scales per row behind the codes, which are multiplied in: none, one, or one for each half.
+        """
+        dot = _Dot(values, bits, T)
+
+        def lower(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
+            at = b.add(p, I64(32 * bits))
+            scale = [_scale(b, way, at, scales, i) for i in range(scales)]
+            if scales == 2:
+                pairs = zip(dot(b, p, x, (0,), scale[0]), dot(b, p, x, (1,), scale[1]), strict=True)
+                sums = [b.add(low, high) for low, high in pairs]
+            else:
+                sums = dot(b, p, x, halves, scale[0] if scale else None)
+            result = ir.Constant(N.llvm, ir.Undefined)
+            for t, s in enumerate(sums):
+                result = b.insert_value(result, s, t)
+            return result
+
+        return word(N, i64, i64)(lower)
+
+    def times(factor: float) -> Any:
+        """Make a word: one float per row times a constant."""
+        return word(f32x8, f32x8)(lambda b, d: b.fmul(d, constant(FLOATS, factor)))
+
+    w.dot_codes, w.times = dot_codes, times
