@@ -84,21 +84,27 @@ class _Dot:
         self, b: ir.IRBuilder, p: ir.Value, x: ir.Value, halves: Sequence[int], scale: ir.Value | None
     ) -> list[ir.Value]:
         """int32 sums, one per token, times the scale if there is one."""
-        way = self.way
-        total = way.total if scale is None else lambda b, a: way.scaled(b, a, scale)
-        starts = self._starts(b, x, halves)
-        at = lambda step: b.add(x, I64(4 * self.tokens * step))  # noqa: E731
-        # A 16-bit lane collects two columns of each step: does its final sum fit, whatever the activations?
-        if way.sums.element.width > 16 or 2 * 4 * len(halves) * 127 * self.largest < 1 << 15:
-            sums = [way.shift(b, s, I64(self.offset)) for s in starts]
+        total = self.way.total if scale is None else lambda b, a: self.way.scaled(b, a, scale)
+        if self._fits(len(halves)):
+            sums = [self.way.shift(b, s, I64(self.offset)) for s in self._starts(b, x, halves)]
             for step, v in self._steps(b, p, halves):
-                sums = way.mac(b, sums, v, at(step))
+                sums = self.way.mac(b, sums, v, b.add(x, I64(4 * self.tokens * step)))
             return [total(b, s) for s in sums]
-        sums = [b.shl(total(b, s), constant(INTS, self.offset)) for s in starts]
+        if len(halves) == 2 and self._fits(1):
+            parts = [self(b, p, x, (h,), scale) for h in halves]
+            return [b.add(low, high) for low, high in zip(*parts, strict=True)]
+        sums = [b.shl(total(b, s), constant(INTS, self.offset)) for s in self._starts(b, x, halves)]
         for step, v in self._steps(b, p, halves):
-            products = [way.product(b, v, bytes_at(b, at(step), 4 * t)) for t in range(self.tokens)]
+            at = b.add(x, I64(4 * self.tokens * step))
+            products = [self.way.product(b, v, bytes_at(b, at, 4 * t)) for t in range(self.tokens)]
             sums = [b.add(s, total(b, q)) for s, q in zip(sums, products, strict=True)]
         return sums
+
+    def _fits(self, halves: int) -> bool:
+        """Whether a lane of the level's sums holds that many halves, whatever the activations: of 16 bits, it collects two
+        columns of each of four steps, and only its final value must fit.
+        """
+        return self.way.sums.element.width > 16 or 2 * 4 * halves * 127 * self.largest < 1 << 15
 
 
 def add_codes(w: Any, T: int) -> None:
