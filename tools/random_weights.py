@@ -26,6 +26,8 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_K": ((0, 1.0), (2, 7.5)),
     "Q5_K": ((0, 1.0), (2, 15.5)),
     "Q6_K": ((208, 1.0),),
+    "IQ4_NL": ((0, 1.0),),
+    "IQ4_XS": ((0, 1.0),),
     "Q1_0": ((0, 1.0),),
     "TQ1_0": ((52, 1.0),),
     "TQ2_0": ((64, 1.0),),
@@ -35,7 +37,8 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "IQ2_S": ((0, 1.0),),
     "IQ3_XXS": ((0, 1.0),),
     "IQ3_S": ((0, 1.0),),
-    # Not one float16: four pieces of one, four bytes of eight bits.
+    # Not a float16 in one piece: see below.
+    "MXFP4": (),
     "IQ1_M": (),
     "NVFP4": (),
 }
@@ -55,17 +58,26 @@ def _random_groups(format: str, count: int, unit: float, rng: np.random.Generato
     groups = np.frombuffer(rng.bytes(count * nbytes), np.uint8).reshape(count, nbytes).copy()
     fields = SCALES[format]
     scale = unit * rng.uniform(0.5, 1.5, count)
-    if len(fields) < 2 and format not in ("Q8_0", "NVFP4"):
+    if format == "MXFP4":
+        groups[:, 0] = _random_exponents(scale, rng)
+    if format == "NVFP4":
+        groups[:, :4] = quants.NVFP4.fp32_to_ue4m3((2 * scale[:, None] * rng.uniform(0.5, 1.5, 4)).astype(np.float32))
+    if len(fields) < 2 and format not in ("Q8_0", "MXFP4", "NVFP4"):
         scale *= rng.choice((-1.0, 1.0), count)
     if format == "IQ1_M":
         d = scale.astype(np.float16).view(np.uint16)[:, None]
         words = groups[:, 48:].view("<u2")
         words[:] = words & 0x0FFF | (d >> np.array([0, 4, 8, 12], np.uint16)) << 12
-    if format == "NVFP4":
-        groups[:, :4] = quants.NVFP4.fp32_to_ue4m3((2 * scale[:, None] * rng.uniform(0.5, 1.5, 4)).astype(np.float32))
     for offset, factor in fields:
         groups[:, offset : offset + 2] = (scale * factor).astype(np.float16).view(np.uint8).reshape(count, 2)
     return groups
+
+
+def _random_exponents(scale: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Bytes e of scales 2**(e - 128): the powers of two around each scale, in the proportion that keeps its square's mean."""
+    whole = np.floor(np.log2(scale))
+    up = ((scale / 2.0**whole) ** 2 - 1) / 3  # 1 - up of the square 1, up of the square 4
+    return 128 + whole + (rng.random(len(scale)) < up)
 
 
 @cache

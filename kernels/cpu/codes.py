@@ -1,50 +1,37 @@
 """Words on weights that are short codes: one to four bits that stand for the int8 values of a table.
 
-Eight rows of a group of 32 columns are 32 bytes per bit of a code, spread so that one shift and one mask give a step
-(lane r of a vector is row r, its four bytes are the four columns of the step):
-4 bits: vector t holds step t in its low nibbles and step t + 4 in its high ones. 2 bits: vector h holds steps 4 h to
-4 h + 3, lowest bits first. 3 bits: the low two bits as before, then one vector whose bit s is the upper bit of step s.
-1 bit: that vector alone. Behind the codes lie int8 scales, one or two (one per 16 columns) for each row, or none.
+Eight rows of a group of 32 columns are 32 bytes per bit of a code, which `unpack.py` takes apart; of one bit, bit s of
+each byte is step s. Behind the codes lie int8 scales, one or two (one per 16 columns) for each row, or none.
 
 Knows no format and no instruction: a table's values are shifted to be unsigned, and `dots.py` multiplies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 
 from . import dots
-from .dots import BYTES, INTS, SHORTS, bytes_at
+from .dots import INTS, SHORTS, bytes_at
 from .simd import word
 from .tiles import FLOATS, Scale, Tile
+from .unpack import Steps, cut, nibbles, part, three_bits, two_bits
 from .vector import I8, I32, I64, constant, f32x8, i64, pointer
 
 
-def _bits(b: ir.IRBuilder, v: ir.Value, right: int, mask: int) -> ir.Value:
-    """Bits of each byte, moved right (left if negative); the mask drops what the shift of 16-bit pairs brings across."""
-    pairs = b.bitcast(v, SHORTS)
-    if right:
-        pairs = b.lshr(pairs, constant(SHORTS, right)) if right > 0 else b.shl(pairs, constant(SHORTS, -right))
-    return b.and_(b.bitcast(pairs, BYTES), constant(BYTES, mask))
-
-
-def _codes(b: ir.IRBuilder, p: ir.Value, bits: int, halves: Sequence[int]) -> Iterator[tuple[int, ir.Value]]:
+def _codes(b: ir.IRBuilder, p: ir.Value, bits: int, halves: Sequence[int]) -> Steps:
     """(step, 32 codes) of a group; half 0 is steps 0-3, half 1 steps 4-7."""
-    at = lambda offset: b.load(pointer(b, b.add(p, I64(offset)), BYTES), align=1)  # noqa: E731
     if bits == 4:
-        for t in range(4):
-            v = at(32 * t)
-            yield from ((4 * h + t, _bits(b, v, 4 * h, 15)) for h in halves)
+        yield from ((step, q) for step, q in nibbles(b, p) if step // 4 in halves)
         return
-    upper = at(64) if bits == 3 else None
     for h in halves:
-        v = at(0 if bits == 1 else 32 * h)
-        for step in range(4 * h, 4 * h + 4):
-            q = _bits(b, v, step, 1) if bits == 1 else _bits(b, v, 2 * (step % 4), 3)
-            yield step, q if upper is None else b.or_(q, _bits(b, upper, step - 2, 4))
+        if bits == 1:
+            v = part(b, p, 0)
+            yield from ((step, cut(b, v, step, 1)) for step in range(4 * h, 4 * h + 4))
+        else:
+            yield from (two_bits if bits == 2 else three_bits)(b, p, h)
 
 
 def _scale(b: ir.IRBuilder, way: Any, p: ir.Value, count: int, which: int) -> ir.Value:
@@ -68,7 +55,7 @@ class _Dot:
         self.plain = table == list(range(len(table)))  # the code is the value
         self.table = table + [0] * (16 - len(table))
 
-    def _steps(self, b: ir.IRBuilder, p: ir.Value, halves: Sequence[int]) -> Iterator[tuple[int, ir.Value]]:
+    def _steps(self, b: ir.IRBuilder, p: ir.Value, halves: Sequence[int]) -> Steps:
         for step, q in _codes(b, p, self.bits, halves):
             yield step, q if self.plain else self.way.lookup(b, q, self.table)
 

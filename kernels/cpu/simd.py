@@ -31,6 +31,7 @@ from .vector import (
     f32x32,
     float_to_half,
     fma_of,
+    half_power,
     half_to_float,
     i8x32,
     i32,
@@ -140,6 +141,12 @@ def load_f16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.extract_element(half_to_float(b, bits), I32(0))
 
 
+@word(f32, i64)
+def load_half_power(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """2**(e - 128) of the byte e, exact: the scale that ggml calls e8m0, halved."""
+    return half_power(b, b.zext(b.load(pointer(b, address, I8)), I32))
+
+
 @word(i64, i64)
 def load_u16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.zext(b.load(pointer(b, address, I16), align=1), I64)
@@ -180,21 +187,22 @@ def scatter_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
         b.store(b.extract_element(h, I32(i)), pointer(b, b.add(address, I64(64 * i)), I16), align=2)
 
 
+def table(values: Sequence[int], width: int = 8) -> Any:
+    """Make a word: i -> values[i], for 0 <= i < len(values). The values are integers of `width` bits, with a sign."""
+    numbers = ir.Constant(ir.ArrayType(ir.IntType(width), len(values)), [ir.IntType(width)(v) for v in values])
+
+    def lower(b: ir.IRBuilder, i: ir.Value) -> ir.Value:
+        kept = cgutils.global_constant(b.module, "table", numbers)
+        return b.sext(b.load(b.gep(kept, [I64(0), i], inbounds=True)), I64)
+
+    return word(i64, i64)(lower)
+
+
 def prefetch_line(b: ir.IRBuilder, address: ir.Value) -> None:
     call(b, "llvm.prefetch.p0", ir.VoidType(), pointer(b, address, I8), I32(0), I32(3), I32(1))
 
 
 prefetch = word(void, i64)(prefetch_line)
-
-
-def table(values: Sequence[int]) -> Any:
-    """Make a word: number i of a table of integers, which becomes part of the object."""
-
-    def lower(b: ir.IRBuilder, i: ir.Value) -> ir.Value:
-        numbers = ir.Constant(ir.ArrayType(I64, len(values)), list(values))
-        return b.load(b.gep(cgutils.global_constant(b, "table", numbers), [I64(0), i]), align=8)
-
-    return word(i64, i64)(lower)
 
 
 # ---- making vectors ----

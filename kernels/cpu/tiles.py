@@ -14,7 +14,7 @@ S one small integer scale per row, F float sums (T of them), D one float per row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -23,9 +23,10 @@ from numba.core import types
 from numba.extending import models, register_model
 
 from . import dots, simd
-from .dots import BYTES, INTS, SHORTS, bytes_at
+from .dots import INTS, SHORTS, bytes_at
 from .simd import word
-from .vector import F32, I8, I16, I64, constant, f32x8, fma_of, i8x32, i64, pointer, splat, void
+from .unpack import Steps, cut, five_bits, nibbles, part, three_bits, two_bits
+from .vector import F32, I8, I16, I64, constant, f32x8, fma_of, half_power, i8x32, i64, pointer, splat, void
 
 FLOATS = f32x8.llvm
 
@@ -67,12 +68,6 @@ def _tuple(b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
 
 def _float_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
     return splat(b, FLOATS, b.load(pointer(b, b.add(x, I64(offset)), F32), align=4))
-
-
-def _nibbles(b: ir.IRBuilder, v: ir.Value, shift: int, mask: int) -> ir.Value:
-    """(byte >> shift) & mask; shifting 16-bit pairs is safe where the mask drops what crosses a byte."""
-    w = b.lshr(b.bitcast(v, SHORTS), constant(SHORTS, shift)) if shift else v
-    return b.and_(b.bitcast(w, BYTES), constant(BYTES, mask))
 
 
 def tile_words(tokens: int, group_bytes: int) -> ModuleType:
@@ -120,66 +115,46 @@ def _add_memory(w: Any, T: int, group_bytes: int) -> None:
     w.fetch, w.store = fetch, store
 
 
-def _fifth_bit(b: ir.IRBuilder, bits: ir.Value, step: int) -> ir.Value:
-    """Bit `step` of each byte, as 16."""
-    pairs, by = b.bitcast(bits, SHORTS), constant(SHORTS, abs(step - 4))
-    moved = b.lshr(pairs, by) if step > 4 else b.shl(pairs, by)
-    return b.and_(b.bitcast(moved, BYTES), constant(BYTES, 16))
-
-
-def _steps(b: ir.IRBuilder, p: ir.Value, five_bits: bool) -> Iterator[tuple[int, ir.Value]]:
-    """(step, 32 weights) of a group of nibbles: vector t holds step t in its low nibbles and t + 4 in its high ones."""
-    at = lambda offset: b.load(pointer(b, b.add(p, I64(offset)), BYTES), align=1)  # noqa: E731
-    bits = at(128) if five_bits else None
-    for t in range(4):
-        v = at(32 * t)
-        for step, shift in ((t, 0), (t + 4, 4)):
-            q = _nibbles(b, v, shift, 15)
-            yield step, q if bits is None else b.or_(q, _fifth_bit(b, bits, step))
-
-
 def _add_dots(w: Any, T: int) -> None:
     """Whole groups of 32: one word each, so that its loads and multiply-adds stay in the order that fits registers."""
     way: Any = dots.way()
     A, N = Tile("a", way.sums, T), Tile("i", INTS, T)
     step_at = lambda b, x, step: b.add(x, I64(4 * T * step))  # noqa: E731
+    unpack = lambda b, v: [b.extract_value(v, t) for t in range(T)]  # noqa: E731
 
-    def mac_group(five_bits: bool) -> Any:
-        def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
-            sums = [b.extract_value(a, t) for t in range(T)]
-            for step, q in _steps(b, p, five_bits):
-                sums = way.mac(b, sums, q, step_at(b, x, step))
-            return _tuple(b, sums)
-
-        return word(A, A, i64, i64)(lower)
-
-    w.mac_nibbles, w.mac_five_bits = mac_group(False), mac_group(True)
-
-    @word(A, i64, i64)
-    def dot_nibbles(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
-        for step, q in _steps(b, p, False):
+    def collect(b: ir.IRBuilder, sums: list[ir.Value], steps: Steps, x: ir.Value) -> ir.Value:
+        """Add the steps' products; no sums yet: the first product is where they start."""
+        for step, q in steps:
             at = step_at(b, x, step)
             sums = way.mac(b, sums, q, at) if sums else [way.product(b, q, bytes_at(b, at, 4 * t)) for t in range(T)]
         return _tuple(b, sums)
 
+    def mac(take: Callable[..., Steps], *which: int) -> Any:
+        return word(A, A, i64, i64)(lambda b, a, p, x: collect(b, unpack(b, a), take(b, p, *which), x))
+
+    def dot(take: Callable[..., Steps], *which: int) -> Any:
+        return word(A, i64, i64)(lambda b, p, x: collect(b, [], take(b, p, *which), x))
+
+    w.mac_nibbles, w.mac_five_bits, w.dot_nibbles = mac(nibbles), mac(five_bits), dot(nibbles)
+    # low: steps 0-3, high: steps 4-7.
+    w.mac_three_bits_low, w.mac_three_bits_high = mac(three_bits, 0), mac(three_bits, 1)
+    w.dot_two_bits_low, w.dot_two_bits_high = dot(two_bits, 0), dot(two_bits, 1)
+
     def signed_sums(b: ir.IRBuilder, steps: Iterable[tuple[int, ir.Value]], x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
+        sums = [constant(INTS, 0)] * T
         for step, v in steps:
-            products = [way.signed(b, v, bytes_at(b, step_at(b, x, step), 4 * t)) for t in range(T)]
-            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
+            sums = way.mac_signed(b, sums, v, step_at(b, x, step))
         return _tuple(b, sums)
 
     @word(N, i64, i64)
     def dot_signed(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-        at = lambda step: b.load(pointer(b, b.add(p, I64(32 * step)), BYTES), align=1)  # noqa: E731
-        return signed_sums(b, ((step, at(step)) for step in range(8)), x)
+        return signed_sums(b, ((step, part(b, p, step)) for step in range(8)), x)
 
     def dot_table(table: Sequence[int], halves: tuple[int, ...] = (0, 1)) -> Any:
         """Make a word: nibbles are indices of `table`, whose int8 values count. halves: 0 steps 0-3, 1 steps 4-7."""
 
         def lower(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-            steps = ((step, way.lookup(b, q, table)) for step, q in _steps(b, p, False) if step // 4 in halves)
+            steps = ((step, way.lookup(b, q, table)) for step, q in nibbles(b, p) if step // 4 in halves)
             return signed_sums(b, steps, x)
 
         return word(N, i64, i64)(lower)
@@ -187,25 +162,22 @@ def _add_dots(w: Any, T: int) -> None:
     def mac_table(table: Sequence[int]) -> Any:
         """Make a word like mac_nibbles: nibbles are indices of `table`, of values 0..31."""
 
-        def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
-            sums = [b.extract_value(a, t) for t in range(T)]
-            for step, q in _steps(b, p, False):
-                sums = way.mac(b, sums, way.lookup(b, q, table), step_at(b, x, step))
-            return _tuple(b, sums)
+        def take(b: ir.IRBuilder, p: ir.Value) -> Steps:
+            return ((step, way.lookup(b, q, table)) for step, q in nibbles(b, p))
 
-        return word(A, A, i64, i64)(lower)
+        return mac(take)
 
-    w.dot_nibbles, w.dot_signed, w.dot_table, w.mac_table = dot_nibbles, dot_signed, dot_table, mac_table
+    w.dot_signed, w.dot_table, w.mac_table = dot_signed, dot_table, mac_table
 
 
 def _add_bytes(w: Any) -> None:
     B = i8x32
-    w.low6 = word(B, B)(lambda b, v: _nibbles(b, v, 0, 63))
+    w.low6 = word(B, B)(lambda b, v: cut(b, v, 0, 63))
 
     @word(B, B, B, B)
     def fourth6(b: ir.IRBuilder, u: ir.Value, v: ir.Value, t: ir.Value) -> ir.Value:
         """The top two bits of three bytes make the fourth six-bit value."""
-        return b.or_(b.or_(_nibbles(b, u, 6, 3), _nibbles(b, v, 4, 12)), _nibbles(b, t, 2, 48))
+        return b.or_(b.or_(cut(b, u, 6, 3), cut(b, v, 4, 12)), cut(b, t, 2, 48))
 
     w.fourth6 = fourth6
 
@@ -235,15 +207,19 @@ def _add_integers(w: Any, T: int) -> None:
     w.scaled = word(N, A, S)(each(way.scaled))
     w.add = word(N, N, N)(lambda b, u, v: _tuple(b, [b.add(*p) for p in zip(unpack(b, u), unpack(b, v), strict=True)]))
 
-    def byte_pairs(widen: str, which: int) -> Any:
+    def byte_pairs(which: int, one: Callable[..., ir.Value]) -> Any:
         def lower(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
             raw = b.load(pointer(b, p, ir.VectorType(I8, 16)), align=1)
-            return way.scale_of(b, getattr(b, widen)(raw, SHORTS), which)
+            return way.scale_of(b, one(b, raw), which)
 
         return word(S, i64)(lower)
 
-    # 16 bytes are (first, second) of eight rows.
-    w.first_u8, w.first_s8, w.second_s8 = byte_pairs("zext", 0), byte_pairs("sext", 0), byte_pairs("sext", 1)
+    # 16 bytes are (first, second) of eight rows. u4: the bytes' low nibbles, high4: their high ones.
+    unsigned, signed = (lambda b, v: b.zext(v, SHORTS)), (lambda b, v: b.sext(v, SHORTS))
+    u4 = lambda b, v: b.and_(unsigned(b, v), constant(SHORTS, 15))  # noqa: E731
+    high4 = lambda b, v: b.lshr(unsigned(b, v), constant(SHORTS, 4))  # noqa: E731
+    w.first_u8, w.first_s8, w.second_s8 = byte_pairs(0, unsigned), byte_pairs(0, signed), byte_pairs(1, signed)
+    w.first_u4, w.second_u4, w.first_high4, w.second_high4 = (byte_pairs(i, f) for f in (u4, high4) for i in (0, 1))
 
     @word(f32x8, i64)
     def second_u8(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
@@ -257,7 +233,17 @@ def _add_integers(w: Any, T: int) -> None:
         raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
         return b.uitofp(b.zext(b.and_(raw, constant(raw.type, 255)), INTS), FLOATS)
 
-    w.first_u8_f = first_u8_f
+    @word(f32x8, i64)
+    def eight_s8(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+        """Eight int8, one per row, as float32."""
+        return b.sitofp(b.sext(b.load(pointer(b, p, ir.VectorType(I8, 8)), align=1), INTS), FLOATS)
+
+    @word(f32x8, i64)
+    def half_powers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+        """2**(e - 128) of eight bytes e, one per row."""
+        return half_power(b, b.zext(b.load(pointer(b, p, ir.VectorType(I8, 8)), align=1), INTS))
+
+    w.first_u8_f, w.eight_s8, w.half_powers = first_u8_f, eight_s8, half_powers
 
 
 def _add_floats(w: Any, T: int) -> None:
@@ -267,6 +253,7 @@ def _add_floats(w: Any, T: int) -> None:
     all_of = lambda one: lambda b, *v: _tuple(b, [one(b, t, *v) for t in range(T)])  # noqa: E731
     scale, total = 32 * T, 36 * T
     w.sixteen_times = word(D, D)(lambda b, d: b.fmul(d, constant(FLOATS, 16.0)))
+    w.multiplied = word(D, D, D)(lambda b, d, s: b.fmul(d, s))
     w.zero = word(F)(lambda b: _tuple(b, [constant(FLOATS, 0.0)] * T))
     w.fma_dx = word(F, F, N, D, i64)(
         all_of(

@@ -112,3 +112,12 @@ def float_to_half(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
     nan = b.or_(constant(ints, 0x7E00), b.and_(b.lshr(magnitude, constant(ints, 13)), constant(ints, 0x3FF)))
     half = b.select(b.icmp_unsigned(">", magnitude, constant(ints, 0x7F800000)), nan, half)
     return b.trunc(b.or_(half, sign), shorts)
+
+
+def half_power(b: ir.IRBuilder, e: ir.Value) -> ir.Value:
+    """2**(e - 128) as f32, exact, for e of 0..255 (i32, one or a vector). The two smallest are subnormal."""
+    number = lambda n: constant(e.type, n) if isinstance(e.type, ir.VectorType) else e.type(n)  # noqa: E731
+    floats = ir.VectorType(F32, e.type.count) if isinstance(e.type, ir.VectorType) else F32
+    subnormal = b.shl(b.add(e, number(1)), number(21))
+    normal = b.shl(b.sub(e, number(1)), number(23))
+    return b.bitcast(b.select(b.icmp_unsigned("<", e, number(2)), subnormal, normal), floats)

@@ -17,8 +17,13 @@ from . import (
     iq2_xxs,
     iq3_s,
     iq3_xxs,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
     nvfp4,
     q1_0,
+    q2_k,
+    q3_k,
     q4_0,
     q4_1,
     q4_k,
@@ -33,9 +38,10 @@ from . import (
 from .base import Format
 
 _PLAIN = (f32, f16, bf16)
-_GROUPS = (q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k)
-_SHORT_CODES = (q1_0, tq1_0, tq2_0, iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, nvfp4)
-_MODULES = (*_PLAIN, *_GROUPS, *_SHORT_CODES)
+_SIMPLE = (q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4, nvfp4)
+_SUPERS = (q2_k, q3_k, q4_k, q5_k, q6_k, iq4_xs)
+_SHORT_CODES = (q1_0, tq1_0, tq2_0, iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s)
+_MODULES = (*_PLAIN, *_SIMPLE, *_SUPERS, *_SHORT_CODES)
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
 __all__ = ["FORMATS", "Format", "get"]

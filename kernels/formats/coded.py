@@ -1,7 +1,7 @@
 """What formats of short codes share: a code of one to four bits stands for an int8 value, groups have small integer
 scales, and float scales d come per row. Packed layout, tile and expand kernels, and how a pack kernel writes codes.
 
-Knows no format: each gives its table of values and unpacks its own bytes. The codes' places are those of cpu/codes.py.
+Knows no format: each gives its table of values and unpacks its own bytes. The codes' places are those of cpu/unpack.py.
 """
 
 from __future__ import annotations
@@ -98,8 +98,12 @@ def code_at(w: Any, bits: int) -> Kernel:
         return w.load_u8(p + 32 * (i // 16) + i % 4) >> 2 * (i // 4 % 4) & 3
 
     def three(p, i):
-        low = w.load_u8(p + 32 * (i // 16) + i % 4) >> 2 * (i // 4 % 4) & 3
-        return low | (w.load_u8(p + 64 + i % 4) >> (i // 4) & 1) << 2
+        step, at = i // 4, p + i % 4
+        if step % 4 == 3:
+            upper = w.load_u8(at + 32) >> (6 + step // 4) & 1
+            return w.load_u8(at + 64 * (step // 4)) >> 6 | upper << 2
+        place = step - step // 4  # of the six places of three bits, two in each byte
+        return w.load_u8(at + 32 * (place // 2)) >> 3 * (place % 2) & 7
 
     def one(p, i):
         return w.load_u8(p + i % 4) >> (i // 4) & 1
@@ -128,12 +132,10 @@ def code_putter(w: Any, bits: int) -> Kernel:
         w.store_u32(to, v | v >> 32 << 1)
 
     def three(to, a, b, c, d):
-        low = 3 * ONES
-        first, second = a & low | (b & low) << 4, c & low | (d & low) << 4
-        w.store_u32(to, first | first >> 32 << 2)
-        w.store_u32(to + 32, second | second >> 32 << 2)
-        v = a >> 2 & ONES | (b >> 2 & ONES) << 2 | (c >> 2 & ONES) << 4 | (d >> 2 & ONES) << 6
-        w.store_u32(to + 64, v | v >> 32 << 1)
+        low, third, seventh = 3 * ONES, b >> 32, d >> 32
+        w.store_u32(to, a | a >> 32 << 3 | (third & low) << 6)
+        w.store_u32(to + 32, b | c << 3 | (third >> 2 & ONES) << 6 | (seventh >> 2 & ONES) << 7)
+        w.store_u32(to + 64, c >> 32 | d << 3 | (seventh & low) << 6)
 
     inlined: Kernel = w.inline({1: one, 2: two, 3: three, 4: four}[bits])
     return inlined
@@ -141,5 +143,5 @@ def code_putter(w: Any, bits: int) -> Kernel:
 
 def spreader(w: Any) -> Kernel:
     """A helper of pack kernels: bit i of a byte as the lowest bit of byte i of a word."""
-    spread: Kernel = w.table([sum((byte >> i & 1) << 8 * i for i in range(8)) for byte in range(256)])
+    spread: Kernel = w.table([sum((byte >> i & 1) << 8 * i for i in range(8)) for byte in range(256)], 64)
     return spread

@@ -58,5 +58,5 @@ def nibble_pairs(field: Bytes) -> Bytes:
 def sign_spreader(w: Any) -> Kernel:
     """A helper of pack kernels: the signs of a seven-bit index, each as the lowest bit of a byte of a word."""
     each = np.unpackbits(signs_of_seven(np.arange(128))[:, None], axis=1, bitorder="little")
-    spread: Kernel = w.table(each.view("<u8")[:, 0].tolist())
+    spread: Kernel = w.table(each.view("<u8")[:, 0].tolist(), 64)
     return spread

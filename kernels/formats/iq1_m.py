@@ -32,7 +32,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry = code_putter(w, 3), w.table(grid_words("IQ1_M"))
+    put, entry = code_putter(w, 3), w.table(grid_words("IQ1_M"), 64)
 
     def eight(p, high):
         return entry(w.load_u8(p) | (high & 7) << 8) | (high >> 3 & 1) * (4 * ONES)

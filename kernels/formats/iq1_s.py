@@ -28,7 +28,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def tile(w: Any) -> Kernel:
-    """Packed, per 256: eight groups of 64 bytes of two-bit codes (cpu/codes.py), 8 * (2 s + 1) as int8[8], and minus the
+    """Packed, per 256: eight groups of 64 bytes of two-bit codes (cpu/unpack.py), 8 * (2 s + 1) as int8[8], and minus the
     delta of that scale, in eighths, as int8[8]; then d f16[8].
 
     Integer sums of scale * (8 * grid value + delta) * activation are exact. Per group: s = fma(sum, activation scale, s).
@@ -53,7 +53,7 @@ def tile(w: Any) -> Kernel:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry = code_putter(w, 2), w.table(grid_words("IQ1_S"))
+    put, entry = code_putter(w, 2), w.table(grid_words("IQ1_S"), 64)
 
     def eight(p, high):
         return entry(w.load_u8(p) | (high & 7) << 8)

@@ -26,7 +26,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry, spread = code_putter(w, 3), w.table(grid_words("IQ2_S")), spreader(w)
+    put, entry, spread = code_putter(w, 3), w.table(grid_words("IQ2_S"), 64), spreader(w)
 
     def eight(p, high):
         return entry(w.load_u8(p) | (high & 3) << 8) | spread(w.load_u8(p + 32)) << 2

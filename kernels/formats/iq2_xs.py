@@ -25,7 +25,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry, signs = code_putter(w, 3), w.table(grid_words("IQ2_XS")), sign_spreader(w)
+    put, entry, signs = code_putter(w, 3), w.table(grid_words("IQ2_XS"), 64), sign_spreader(w)
 
     def eight(p):
         q = w.load_u16(p)

@@ -26,7 +26,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry, signs = code_putter(w, 3), w.table(grid_words("IQ2_XXS")), sign_spreader(w)
+    put, entry, signs = code_putter(w, 3), w.table(grid_words("IQ2_XXS"), 64), sign_spreader(w)
 
     def eight(p, s):
         return entry(w.load_u8(p)) | signs(s & 127) << 2

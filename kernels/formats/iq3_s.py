@@ -26,7 +26,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry, spread = code_putter(w, 4), w.table(grid_words("IQ3_S")), spreader(w)
+    put, entry, spread = code_putter(w, 4), w.table(grid_words("IQ3_S"), 64), spreader(w)
 
     def eight(p, high, signs):
         low = entry(w.load_u8(p) | (high & 1) << 8)

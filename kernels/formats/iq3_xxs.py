@@ -27,7 +27,7 @@ def _dequantize(groups: Bytes) -> Floats:
 
 
 def pack(w: Any) -> Kernel:
-    put, entry, signs = code_putter(w, 4), w.table(grid_words("IQ3_XXS")), sign_spreader(w)
+    put, entry, signs = code_putter(w, 4), w.table(grid_words("IQ3_XXS"), 64), sign_spreader(w)
 
     def eight(p, s):
         return entry(w.load_u8(p)) | entry(w.load_u8(p + 1)) << 32 | signs(s & 127) << 3

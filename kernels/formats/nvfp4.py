@@ -49,7 +49,10 @@ def tile(w: Any) -> Kernel:
 
 def pack(w: Any) -> Kernel:
     """Scales become float16, which holds them all: 0, or 2**-10 to 240."""
-    put, half = code_putter(w, 4), w.table(_scale(np.arange(256, dtype=np.uint8)).astype("<f2").view("<u2").tolist())
+    put, half = (
+        code_putter(w, 4),
+        w.table(_scale(np.arange(256, dtype=np.uint8)).astype("<f2").view("<u2").tolist(), 16),
+    )
 
     def kernel(src, row_bytes, rows, dst, units):
         for r in range(8):
