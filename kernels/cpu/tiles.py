@@ -80,6 +80,7 @@ def tile_words(tokens: int, group_bytes: int) -> ModuleType:
     _add_bytes(words)
     _add_dots(words, tokens)
     _add_integers(words, tokens)
+    _add_row_floats(words)
     _add_floats(words, tokens)
     add_codes(words, tokens)
     return words
@@ -221,12 +222,14 @@ def _add_integers(w: Any, T: int) -> None:
     w.first_u8, w.first_s8, w.second_s8 = byte_pairs(0, unsigned), byte_pairs(0, signed), byte_pairs(1, signed)
     w.first_u4, w.second_u4, w.first_high4, w.second_high4 = (byte_pairs(i, f) for f in (u4, high4) for i in (0, 1))
 
+
+def _add_row_floats(w: Any) -> None:
+    """One small number per row, as float32."""
+
     @word(f32x8, i64)
     def second_u8(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
         raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
         return b.uitofp(b.zext(b.lshr(raw, constant(raw.type, 8)), INTS), FLOATS)
-
-    w.second_u8 = second_u8
 
     @word(f32x8, i64)
     def first_u8_f(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
@@ -235,15 +238,15 @@ def _add_integers(w: Any, T: int) -> None:
 
     @word(f32x8, i64)
     def eight_s8(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-        """Eight int8, one per row, as float32."""
+        """Eight int8."""
         return b.sitofp(b.sext(b.load(pointer(b, p, ir.VectorType(I8, 8)), align=1), INTS), FLOATS)
 
     @word(f32x8, i64)
     def half_powers(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-        """2**(e - 128) of eight bytes e, one per row."""
+        """2**(e - 128) of eight bytes e."""
         return half_power(b, b.zext(b.load(pointer(b, p, ir.VectorType(I8, 8)), align=1), INTS))
 
-    w.first_u8_f, w.eight_s8, w.half_powers = first_u8_f, eight_s8, half_powers
+    w.second_u8, w.first_u8_f, w.eight_s8, w.half_powers = second_u8, first_u8_f, eight_s8, half_powers
 
 
 def _add_floats(w: Any, T: int) -> None:

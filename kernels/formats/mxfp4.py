@@ -19,7 +19,8 @@ KVALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 def _dequantize(groups: Bytes) -> Floats:
     e, qs = split(groups, 1, 16)
-    return np.ldexp(np.float32(1), e.astype(np.int32) - 128) * look_up(KVALUES, qs)
+    d: Floats = np.ldexp(np.float32(1), e.astype(np.int32) - 128)
+    return d * look_up(KVALUES, qs)
 
 
 def tile(w: Any) -> Kernel:

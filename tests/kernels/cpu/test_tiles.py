@@ -204,6 +204,17 @@ def test_extremes_overflow_nothing(name: str, fill: str, level: str) -> None:
         assert_same_bits(cpu.product(level, name, weights, x, tokens), want)
 
 
+@pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
+def test_every_exponent_of_mxfp4(level: str) -> None:
+    """Subnormal scales, subnormal sums, the largest scale."""
+    weights, x = random_weights("MXFP4", 256, 32), random_rows(5, 32) / np.float32(2**20)
+    weights[:, 0] = np.arange(256)
+    want = oracle.expected_product("MXFP4", weights, x)
+    assert np.isfinite(want).all() and (np.abs(want[:, :3]) < 2.0**-126).all()
+    for tokens in cpu.TILE_TOKENS:
+        assert_same_bits(cpu.product(level, "MXFP4", weights, x, tokens), want)
+
+
 # ---- the oracle itself ----
 def test_fma_rounds_once() -> None:
     x, y, z = (np.array([v], np.float32) for v in (1 + 2.0**-12, 1 + 2.0**-12, -1))
