@@ -61,7 +61,8 @@ def _random_groups(format: str, count: int, unit: float, rng: np.random.Generato
     if format == "MXFP4":
         groups[:, 0] = _random_exponents(scale, rng)
     if format == "NVFP4":
-        groups[:, :4] = quants.NVFP4.fp32_to_ue4m3((2 * scale[:, None] * rng.uniform(0.5, 1.5, 4)).astype(np.float32))
+        each = 2 * scale[:, None] * rng.uniform(0.5, 1.5, (count, 4))
+        groups[:, :4] = quants.NVFP4.fp32_to_ue4m3(each.astype(np.float32))
     if len(fields) < 2 and format not in ("Q8_0", "MXFP4", "NVFP4"):
         scale *= rng.choice((-1.0, 1.0), count)
     if format == "IQ1_M":

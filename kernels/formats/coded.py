@@ -113,7 +113,10 @@ def code_at(w: Any, bits: int) -> Kernel:
 
 
 def code_putter(w: Any, bits: int) -> Kernel:
-    """A helper of pack kernels: write a row's group. a, b, c, d are eight codes each, one a byte; `to` is the row's place."""
+    """A helper of pack kernels: write a row's group at `to`, its place in the first 32 bytes.
+
+    a, b, c, d are eight codes each, one a byte: steps 0 and 1, 2 and 3, 4 and 5, 6 and 7.
+    """
 
     def four(to, a, b, c, d):
         low, high = a | c << 4, b | d << 4

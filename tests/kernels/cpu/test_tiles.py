@@ -23,7 +23,11 @@ BODIES = {
     "Q6_K": slice(208),
     "MXFP4": slice(1, None),
 }
-ENDS = {"Q8_0": (0x80, 0x7F), "MXFP4": (0x77, 0xFF), "NVFP4": (0x77, 0xFF)}  # what codes of all zeros and all ones are not
+ENDS = {
+    "Q8_0": (0x80, 0x7F),
+    "MXFP4": (0x77, 0xFF),
+    "NVFP4": (0x77, 0xFF),
+}  # what codes of all zeros and all ones are not
 REDUNDANT = ("TQ1_0", "NVFP4")  # not every bit means something: 256 bytes for 243 fives, scales with a sign bit
 
 

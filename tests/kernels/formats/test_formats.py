@@ -30,7 +30,7 @@ SCALE_OFFSETS = {
     "Q1_0": (0,),
     "TQ1_0": (52,),
     "TQ2_0": (64,),
-    **{name: (0,) for name in ("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")},
+    **dict.fromkeys(("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), (0,)),
 }
 ODD_SCALES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x7C00, 0xFC00, 0x7E01, 0x7D00, 0x7BFF, 0x3C00], np.uint16)
 
