@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from . import dots
-from .dots import INTS, SHORTS, bytes_at
+from .dots import INTS, SHORTS
 from .simd import word
 from .tiles import FLOATS, Scale, Tile
 from .unpack import Steps, cut, nibbles, part, three_bits, two_bits
@@ -80,11 +80,10 @@ class _Dot:
         if len(halves) == 2 and self._fits(1):
             parts = [self(b, p, x, (h,), scale) for h in halves]
             return [b.add(low, high) for low, high in zip(*parts, strict=True)]
+        factor = constant(SHORTS, 1) if scale is None else scale
         sums = [b.shl(total(b, s), constant(INTS, self.offset)) for s in self._starts(b, x, halves)]
         for step, v in self._steps(b, p, halves):
-            at = b.add(x, I64(4 * self.tokens * step))
-            products = [self.way.product(b, v, bytes_at(b, at, 4 * t)) for t in range(self.tokens)]
-            sums = [b.add(s, total(b, q)) for s, q in zip(sums, products, strict=True)]
+            sums = self.way.mac_scaled(b, sums, v, b.add(x, I64(4 * self.tokens * step)), factor)
         return sums
 
     def _fits(self, halves: int) -> bool:

@@ -88,7 +88,7 @@ class Coded:
         return kernel
 
 
-def code_at(w: Any, bits: int) -> Kernel:
+def code_at(w: Any, bits: int) -> Any:
     """A helper of expand kernels: the code of column i of a group, of the row whose first bytes are at p."""
 
     def four(p, i):
@@ -108,8 +108,7 @@ def code_at(w: Any, bits: int) -> Kernel:
     def one(p, i):
         return w.load_u8(p + i % 4) >> (i // 4) & 1
 
-    inlined: Kernel = w.inline({1: one, 2: two, 3: three, 4: four}[bits])
-    return inlined
+    return w.inline({1: one, 2: two, 3: three, 4: four}[bits])
 
 
 def code_putter(w: Any, bits: int) -> Kernel:
@@ -144,7 +143,6 @@ def code_putter(w: Any, bits: int) -> Kernel:
     return inlined
 
 
-def spreader(w: Any) -> Kernel:
+def spreader(w: Any) -> Any:
     """A helper of pack kernels: bit i of a byte as the lowest bit of byte i of a word."""
-    spread: Kernel = w.table([sum((byte >> i & 1) << 8 * i for i in range(8)) for byte in range(256)], 64)
-    return spread
+    return w.table([sum((byte >> i & 1) << 8 * i for i in range(8)) for byte in range(256)], 64)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Bytes, Kernel
+from .base import Bytes
 
 
 @cache
@@ -40,14 +40,16 @@ def signs_of_seven(index: NDArray[Any]) -> Bytes:
     parity = seven ^ seven >> 4
     parity = parity ^ parity >> 2
     parity = (parity ^ parity >> 1) & np.uint8(1)
-    return seven | parity << np.uint8(7)
+    signs: Bytes = seven | parity << np.uint8(7)
+    return signs
 
 
 def with_signs(codes: Bytes, signs: Bytes, bit: int) -> Bytes:
     """Codes u8[n, ..., 4 or 8] of a group's values in order, with their signs (eight to a byte, u8[n, ...]) as bit `bit`."""
     n = len(codes)
     each = np.unpackbits(signs.reshape(n, -1), axis=1, bitorder="little")
-    return codes.reshape(n, -1) | each << np.uint8(bit)
+    signed: Bytes = codes.reshape(n, -1) | each << np.uint8(bit)
+    return signed
 
 
 def nibble_pairs(field: Bytes) -> Bytes:
@@ -55,8 +57,7 @@ def nibble_pairs(field: Bytes) -> Bytes:
     return np.stack([field & np.uint8(15), field >> np.uint8(4)], axis=2).reshape(len(field), -1)
 
 
-def sign_spreader(w: Any) -> Kernel:
+def sign_spreader(w: Any) -> Any:
     """A helper of pack kernels: the signs of a seven-bit index, each as the lowest bit of a byte of a word."""
     each = np.unpackbits(signs_of_seven(np.arange(128))[:, None], axis=1, bitorder="little")
-    spread: Kernel = w.table(each.view("<u8")[:, 0].tolist(), 64)
-    return spread
+    return w.table(each.view("<u8")[:, 0].tolist(), 64)

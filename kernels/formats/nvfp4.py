@@ -20,7 +20,9 @@ VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 def _scale(d: Bytes) -> Floats:
     """u8 -> f32. The seven bits lie in float16 as they are, where the exponent's bias is eight more."""
     seven = np.where(d == 0x7F, np.uint8(0), d & np.uint8(0x7F)).astype(np.uint16)
-    return (seven << np.uint16(7)).view(np.float16).astype(np.float32) * np.float32(128)
+    half: Floats = (seven << np.uint16(7)).view(np.float16).astype(np.float32)
+    scale: Floats = half * np.float32(128)
+    return scale
 
 
 def _dequantize(groups: Bytes) -> Floats:

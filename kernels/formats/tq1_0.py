@@ -21,7 +21,8 @@ _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]
 def _places(field: Bytes, count: int) -> Bytes:
     """u8[n, m] -> the first `count` places of each byte, u8[n, count * m]."""
     fractions = (field[:, None, :] * _POWERS[:count]).astype(np.uint16)
-    return (fractions * np.uint16(3) >> np.uint16(8)).astype(np.uint8).reshape(len(field), -1)
+    places: Bytes = (fractions * np.uint16(3) >> np.uint16(8)).astype(np.uint8).reshape(len(field), -1)
+    return places
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -30,7 +31,7 @@ def _dequantize(groups: Bytes) -> Floats:
     return CODED.meaning(f16(d), np.ones((1, 1)), codes)
 
 
-def _place_reader(w: Any) -> Kernel:
+def _place_reader(w: Any) -> Any:
     """A helper of pack kernels: one place of each of a word's eight bytes, as two words of four numbers of 16 bits."""
     lanes = 0x00FF00FF00FF00FF
 
@@ -38,8 +39,7 @@ def _place_reader(w: Any) -> Kernel:
         even, odd = (v & lanes) * power & lanes, (v >> 8 & lanes) * power & lanes
         return even * 3 >> 8 & lanes | (odd * 3 >> 8 & lanes) << 8
 
-    inlined: Kernel = w.inline(place)
-    return inlined
+    return w.inline(place)
 
 
 def pack(w: Any) -> Kernel:
