@@ -25,13 +25,13 @@ import llvmlite.binding as llvm
 
 from ...errors import ResourceError
 from .isa import Level
+from .sources import read_sources
 
 CHUNK_FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 """C type of a chunk kernel; calling one releases Python's lock."""
 
 Progress = Callable[[str, int, int], None]
 _MAGIC = b"edgellm object 1\n"
-_SOURCES = Path(__file__).resolve().parent.parent
 _lock = threading.Lock()
 _loaded: dict[tuple[str, str], int] = {}
 _engines: list[Any] = []  # machine code lives as long as the process: addresses are never invalidated
@@ -51,11 +51,6 @@ def target_machine(level: Level) -> Any:
     )
 
 
-def _sources() -> bytes:
-    files = sorted([*_SOURCES.glob("cpu/*.py"), *_SOURCES.glob("formats/*.py"), _SOURCES / "cache_layout.py"])
-    return b"".join(f.read_bytes() for f in files)
-
-
 def _numba_version() -> bytes:
     """Read from the file that states it: importing Numba takes half a second."""
     from importlib.util import find_spec
@@ -70,7 +65,7 @@ def cache_key(level: Level) -> str:
     """Name of the folder for everything an object depends on."""
     digest = hashlib.sha256()
     host = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    for part in (host.encode(), level.name.encode(), llvmlite.__version__.encode(), _numba_version(), _sources()):
+    for part in (host.encode(), level.name.encode(), llvmlite.__version__.encode(), _numba_version(), read_sources()):
         digest.update(len(part).to_bytes(8, "little") + part)
     return f"{level.name}-{digest.hexdigest()[:24]}"
 
@@ -208,7 +203,7 @@ main(sys.argv[1:])
 
 def _compile_in_processes(names: Sequence[str], level: Level, folder: Path, one_done: Callable[[str], None]) -> None:
     count = min(2, os.cpu_count() or 1, len(names))
-    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+    path = os.pathsep.join(map(os.path.abspath, sys.path))  # "" is here; a zip may be given by a relative name
     watchers = []
     for i in range(count):
         command = [sys.executable, "-c", _HELPER, path, level.name, str(folder), *names[i::count]]
