@@ -37,8 +37,10 @@ class Reading:
 class Reader:
     """A large buffer, and kernels that read it. Raises ResourceError if the kernels can be neither found nor compiled."""
 
-    def __init__(self, objects_folder: Path, size_bytes: int = SIZE_BYTES) -> None:
-        self._kernels = objects.addresses(KERNELS, isa.choose().level, objects_folder)
+    def __init__(
+        self, objects_folder: Path, size_bytes: int = SIZE_BYTES, progress: objects.Progress | None = None
+    ) -> None:
+        self._kernels = objects.addresses(KERNELS, isa.choose().level, objects_folder, progress)
         self._chunks = max(1, size_bytes // _CHUNK_BYTES)
         self.nbytes = self._chunks * _CHUNK_BYTES
         self._memory, self._out = arena(self.nbytes + SLACK), aligned(128 * self._chunks)

@@ -58,7 +58,12 @@ def _numba_version() -> bytes:
     spec = find_spec("numba")
     if spec is None or spec.origin is None:
         return b""
-    return (Path(spec.origin).parent / "_version.py").read_bytes()
+    try:
+        return (Path(spec.origin).parent / "_version.py").read_bytes()
+    except OSError:  # a frozen application has byte code instead of files
+        import numba
+
+        return str(numba.__version__).encode()
 
 
 def cache_key(level: Level) -> str:

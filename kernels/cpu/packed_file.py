@@ -30,7 +30,7 @@ from .sources import read_sources
 from .threads import Threads
 from .weights import Matrix, Progress, pack_rows, packed_bytes, packed_size, pieces
 
-SUFFIX, PART_SUFFIX = ".packed", ".packed-part"
+PART_SUFFIX = ".packed-part"
 _MAGIC = b"edgellm packed 1"
 _PREFIX = struct.Struct("<16sQ32s")
 _ALIGNMENT = 2 << 20  # where the matrices begin: a large page, which some systems give to files
