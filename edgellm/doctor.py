@@ -21,7 +21,7 @@ from .cache.kv import KVCache, available_bytes, read_bytes
 from .config import DEFAULT_MAX_CONTEXT
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
-from .kernels.cpu import backend, cores, isa, limits, objects, packed_file, weights
+from .kernels.cpu import backend, cores, isa, limits, objects, weights
 from .version import __version__
 
 BANDWIDTH_SHARE = 0.85
@@ -33,7 +33,7 @@ LIBRARIES = ("numpy", "numba", "llvmlite", "gguf")
 class Machine:
     """What is here and what edgellm makes of it. cpu_quota: CPUs' worth of time, None for no limit.
 
-    memory_bytes, available_bytes: of the system, or of the container where is_limited.
+    memory_bytes: of the system. available_bytes: what may still be taken, by the container's limit where is_limited.
     """
 
     cpu: str

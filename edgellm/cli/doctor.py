@@ -37,7 +37,9 @@ REPEATS = 7
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
-    parser.add_argument("-t", "--threads", type=int, metavar="N", help="measure up to N threads (default: as many as run)")
+    parser.add_argument(
+        "-t", "--threads", type=int, metavar="N", help="measure up to N threads (default: as many as run)"
+    )
     depth_help = "tokens in the cache of the expected speed (default: %(default)s)"
     parser.add_argument("-d", "--depth", type=int, default=0, metavar="N", help=depth_help)
     context_help = "reckon the memory for N tokens (default: what edgellm would choose)"
@@ -55,11 +57,11 @@ def execute(args: Namespace) -> int:
     from ..gguf import open_gguf
 
     machine = doctor.examine_machine()
+    readings = [] if args.quick else _measure(args.threads or machine.threads)
     report = None
     if path is not None:
         with open_gguf(path) as file:
             report = doctor.examine_model(file, args.depth, args.max_context)
-    readings = [] if args.quick else _measure(args.threads or machine.threads)
     home, versions = doctor.examine_home(), doctor.get_versions()
     if args.json:
         print(json.dumps(as_dict(machine, readings, home, versions, report)))
@@ -98,14 +100,17 @@ def machine_rows(machine: Machine) -> list[tuple[str, ...]]:
     """Return the CPU, the level, the threads and the memory."""
     fast = f", {machine.fast_cores} of them fast" if machine.fast_cores < machine.physical_cores else ""
     quota = "no quota" if machine.cpu_quota is None else f"a quota of {machine.cpu_quota:g} CPUs"
-    kind = "of the container's" if machine.is_limited else "of"
+    free = human_bytes(machine.available_bytes)
+    memory = f"{free} free of {human_bytes(machine.memory_bytes)}"
+    if machine.is_limited:
+        memory = f"{free} free, which is the container's limit; the machine has {human_bytes(machine.memory_bytes)}"
     return [
         ("CPU", f"{machine.cpu} ({machine.system})"),
         ("cores", f"{machine.physical_cores} physical{fast}, {machine.logical_cores} logical"),
         ("allowed", f"{machine.allowed_cpus} of {machine.logical_cores} logical cores, {quota}"),
         ("level", f"{machine.level}: {machine.level_reason}"),
         ("threads", f"{machine.threads}: {machine.threads_reason}"),
-        ("memory", f"{human_bytes(machine.available_bytes)} free {kind} {human_bytes(machine.memory_bytes)}"),
+        ("memory", memory),
     ]
 
 
@@ -127,7 +132,9 @@ def home_rows(home: Home) -> list[tuple[str, ...]]:
     state = "writable" if home.problem is None else f"cannot be written ({home.problem}): EDGELLM_HOME names another"
     kernels = f"{home.num_kernels} compiled for this CPU and version"
     if not home.num_kernels:
-        kernels = "none compiled yet: the first start takes some seconds longer" + (", every start" * bool(home.problem))
+        kernels = "none compiled yet: the first start takes some seconds longer" + (
+            ", every start" * bool(home.problem)
+        )
     rows = [("home", f"{home.path}, {state}"), ("kernels", kernels)]
     return rows + [("packed", f"{home.num_packed}, {human_bytes(home.packed_bytes)}")] * bool(home.num_packed)
 
@@ -145,7 +152,10 @@ def model_rows(report: ModelReport, machine: Machine, bandwidth: float | None) -
         ("file", report.path),
         ("a token", f"reads {reads}"),
         ("decode", "unknown: nothing was measured" if tps is None else f"about {tps:.0f} tokens/s with packed weights"),
-        ("memory", f"{human_bytes(report.needed_bytes)} with a context of {report.max_context}, {_fits(report, machine)}"),
+        (
+            "memory",
+            f"{human_bytes(report.needed_bytes)} with a context of {report.max_context}, {_fits(report, machine)}",
+        ),
         ("packed", _packed(report)),
         ("kernels", missing if report.num_missing else f"all {report.num_kernels} are compiled"),
     ]

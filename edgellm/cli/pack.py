@@ -34,10 +34,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
     output_help = "write here, a name that ends in .packed (default: where every start looks, under EDGELLM_HOME)"
     parser.add_argument("-o", "--output", metavar="FILE", help=output_help)
-    parser.add_argument("-t", "--threads", type=int, metavar="N", help="worker threads (default: one per physical core)")
+    parser.add_argument(
+        "-t", "--threads", type=int, metavar="N", help="worker threads (default: one per physical core)"
+    )
     parser.add_argument("--list", action="store_true", help="list the packed files instead")
     parser.add_argument("--remove", action="store_true", help="delete the model's packed file instead")
-    parser.add_argument("--json", action="store_true", help="print JSON: {path, nbytes}, or an array of what --list shows")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: {path, nbytes}, or an array of what --list shows"
+    )
 
 
 def execute(args: Namespace) -> int:

@@ -22,7 +22,12 @@ QUIET_S = 0.5
 # The first word of a stage says its kind ("download smollm2"). These are slow whenever they have anything to do.
 SLOW_KINDS = ("download", "compile", "wait")
 BYTE_KINDS = ("download", "verify", "unpack", "pack")
-TITLES = {"compile kernels": "compile the kernels for this CPU (once)", "load": "load the model", "bench": "measure", "pack": "pack the weights"}
+TITLES = {
+    "compile kernels": "compile the kernels for this CPU (once)",
+    "load": "load the model",
+    "bench": "measure",
+    "pack": "pack the weights",
+}
 
 
 class Progress:

@@ -40,7 +40,8 @@ class CpuBackend:
 
     source: the weights by name. cache: addresses of the cache layers; its block tables come with each batch.
     num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions.
-    packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before. objects_folder: where compiled kernels are kept.
+    packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before.
+    objects_folder: where compiled kernels are kept.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
     """
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ...errors import ResourceError
 from .memory import SLACK, address, aligned
-from .sources import read_sources
+from .sources import read_layout_sources
 from .threads import Threads
 from .weights import Matrix, Progress, pack_rows, packed_bytes, packed_size, pieces
 
@@ -65,10 +65,10 @@ class Table:
 
 
 def layout_version() -> str:
-    """Name of the way that matrices are packed here. It changes with any source that could have a say in that, and with the
-    byte order; not with the instruction level, on which no layout depends.
+    """Name of the way that matrices are packed here. It changes with any source that has a say in that, and with the byte
+    order; not with the instruction level, on which no layout depends.
     """
-    return hashlib.sha256(sys.byteorder.encode() + read_sources()).hexdigest()
+    return hashlib.sha256(sys.byteorder.encode() + read_layout_sources()).hexdigest()
 
 
 # ---- writing ----

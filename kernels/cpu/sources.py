@@ -6,6 +6,7 @@ Works from a folder, a zip and a frozen application, whose importer may have byt
 from __future__ import annotations
 
 import marshal
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
@@ -14,19 +15,32 @@ _FOLDER = Path(__file__).resolve().parent.parent
 _PACKAGE = __name__.rpartition(".cpu.")[0]
 
 
+LAYOUT_FILES = ("matmul", "packed_file", "simd", "slots", "vector", "weights")
+"""The files of this folder that have a say in how a matrix is packed, beside the formats: a test checks that they are all."""
+
+
 def read_sources() -> bytes:
-    """Return it in one piece; from a folder, which is the usual case, in a few milliseconds."""
-    files = sorted([*_FOLDER.glob("cpu/*.py"), *_FOLDER.glob("formats/*.py"), *_FOLDER.glob("cache_layout.py")])
-    return b"".join(f.read_bytes() for f in files) if files else _read_through_importer()
+    """Return the text of all kernels in one piece; from a folder, which is the usual case, in a few milliseconds."""
+    return _read(["cache_layout", *_modules("cpu"), *_modules("formats")])
 
 
-def _read_through_importer() -> bytes:
-    names = [f"{_PACKAGE}.cache_layout"]
-    for package in (f"{_PACKAGE}.cpu", f"{_PACKAGE}.formats"):
-        spec = find_spec(package)
-        paths = spec.submodule_search_locations if spec else None
-        names += sorted(f"{package}.{module.name}" for module in iter_modules(paths))
-    return b"".join(map(_read_module, names))
+def read_layout_sources() -> bytes:
+    """Return the text of everything that decides how a matrix is packed."""
+    return _read([*(f"cpu.{name}" for name in LAYOUT_FILES), *_modules("formats")])
+
+
+def _modules(package: str) -> list[str]:
+    files = [path.stem for path in (_FOLDER / package).glob("*.py")]
+    if not files:  # a zip or a frozen application
+        spec = find_spec(f"{_PACKAGE}.{package}")
+        files = [module.name for module in iter_modules(spec.submodule_search_locations if spec else None)]
+    return [f"{package}.{name}" for name in sorted(files) if name != "__init__"]
+
+
+def _read(names: Sequence[str]) -> bytes:
+    if (_FOLDER / "cache_layout.py").is_file():
+        return b"".join((_FOLDER / f"{name.replace('.', '/')}.py").read_bytes() for name in names)
+    return b"".join(_read_module(f"{_PACKAGE}.{name}") for name in names)
 
 
 def _read_module(name: str) -> bytes:
