@@ -135,7 +135,7 @@ def home_rows(home: Home) -> list[tuple[str, ...]]:
         kernels = "none compiled yet: the first start takes some seconds longer" + (
             ", every start" * bool(home.problem)
         )
-    rows = [("home", f"{home.path}, {state}"), ("kernels", kernels)]
+    rows: list[tuple[str, ...]] = [("home", f"{home.path}, {state}"), ("kernels", kernels)]
     return rows + [("packed", f"{home.num_packed}, {human_bytes(home.packed_bytes)}")] * bool(home.num_packed)
 
 

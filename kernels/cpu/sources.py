@@ -5,11 +5,11 @@ Works from a folder, a zip and a frozen application, whose importer may have byt
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
+from types import CodeType
 
 _FOLDER = Path(__file__).resolve().parent.parent
 _PACKAGE = __name__.rpartition(".cpu.")[0]
@@ -50,4 +50,12 @@ def _read_module(name: str) -> bytes:
     if text is not None:
         return str(text).encode()
     code = loader.get_code(name) if hasattr(loader, "get_code") else None  # type: ignore[union-attr]
-    return marshal.dumps(code)
+    return repr(_describe(code)).encode()
+
+
+def _describe(value: object) -> object:
+    """What byte code does, without the places of its files: a one-file application unpacks itself to a new one each time."""
+    if isinstance(value, CodeType):
+        constants = [_describe(constant) for constant in value.co_consts]
+        return [value.co_name, value.co_code, value.co_names, value.co_varnames, value.co_freevars, constants]
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

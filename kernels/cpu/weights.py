@@ -202,7 +202,8 @@ def pack_rows(matrix: Matrix, rows: slice, to: int, kernels: Mapping[str, int], 
     tape = writer.finish()
     tape.resize((1,))
     threads.run(tape)
-    return -(-count // 8) * matrix.group_bytes
+    nbytes: int = -(-count // 8) * matrix.group_bytes
+    return nbytes
 
 
 def scratch_bytes(matrices: list[Matrix]) -> int:
