@@ -250,8 +250,10 @@ def _parse(text: bytes) -> Table:
 
 
 def _advise(mapped: mmap.mmap) -> None:
-    """Ask for large pages and for reading ahead. Advice: nothing is wrong when the system does not take it."""
-    for advice in ("MADV_HUGEPAGE", "MADV_WILLNEED"):
-        if hasattr(mmap, advice):
-            with contextlib.suppress(OSError):
-                mapped.madvise(getattr(mmap, advice))
+    """Ask for large pages; some systems have them for files. Advice: nothing is wrong when the system does not take it.
+
+    Asking for all of it to be read ahead gained nothing, and would push out everything else where memory is short.
+    """
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            mapped.madvise(mmap.MADV_HUGEPAGE)
