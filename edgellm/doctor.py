@@ -21,7 +21,7 @@ from .cache.kv import KVCache, available_bytes, read_bytes
 from .config import DEFAULT_MAX_CONTEXT
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
-from .kernels.cpu import backend, cores, isa, limits, objects, weights
+from .kernels.cpu import backend, cores, limits, objects, shipped, store, weights
 from .version import __version__
 
 BANDWIDTH_SHARE = 0.85
@@ -98,7 +98,7 @@ def examine_machine() -> Machine:
     """Look at the CPU, its level and threads, and memory. Raises OptionError for an EDGELLM_ISA that is not there."""
     import psutil  # type: ignore[import-untyped,unused-ignore]
 
-    choice, found = isa.choose(), cores.get_cores()
+    choice, found = objects.choose_level(), cores.get_cores()
     threads, memory, left = cores.choose_threads(found), psutil.virtual_memory(), limits.memory_left()
     return Machine(
         cpu=cores.cpu_name(),
@@ -120,7 +120,7 @@ def examine_machine() -> Machine:
 
 def examine_home() -> Home:
     """Look at the folder that EDGELLM_HOME names, or the user's cache folder."""
-    kernels = paths.home() / "kernels" / objects.cache_key(isa.choose().level)
+    kernels = paths.home() / "kernels" / objects.cache_key(objects.choose_level().level)
     packed = _list_quietly(packing.folder(), ".packed")
     return Home(
         path=str(paths.home()),
@@ -181,8 +181,9 @@ def examine_model(file: GGUFFile, depth: int, max_context: int | None = None) ->
 
 def _missing_kernels(names: Sequence[str]) -> set[str]:
     """Those that are not kept, or are damaged."""
-    kept = paths.home() / "kernels" / objects.cache_key(isa.choose().level)
-    return {name for name in set(names) if objects.read_object(kept, name) is None}
+    level = objects.choose_level().level
+    kept, came_with = paths.home() / "kernels" / objects.cache_key(level), shipped.read_objects(names, level)
+    return {name for name in set(names) - set(came_with) if store.read_object(kept, name) is None}
 
 
 def _list_quietly(folder: Path, suffix: str) -> list[Path]:

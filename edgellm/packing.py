@@ -23,7 +23,7 @@ from .cache.kv import available_bytes
 from .config import PACKED_SUFFIX, WEIGHT_LAYOUTS
 from .errors import EdgeLLMError, ModelFileError, OptionError
 from .gguf import GGUFFile, open_gguf
-from .kernels.cpu import isa, objects, packed_file, threads, weights
+from .kernels.cpu import objects, packed_file, threads, weights
 from .kernels.ops import Program
 
 Progress = Callable[[str, int, int], None]
@@ -126,8 +126,8 @@ def pack_model(
         matrices, to = weights.raw_matrices(program, file), output or usual_path(file)
         _remove_leftovers(to.parent)
         names = [*threads.KERNELS, *weights.kernel_names(program, file)]
-        names = [n for n in names if not n.startswith(("tile_", "expand_"))]
-        kernels = objects.addresses(names, isa.choose().level, paths.home() / "kernels", progress)
+        names = [n for n in names if n in threads.KERNELS or n.startswith("pack_")]
+        kernels = objects.addresses(names, objects.choose_level().level, paths.home() / "kernels", progress)
         team = threads.Threads(num_threads or threads.default_threads(), kernels, 4096)
         try:
             place = os.path.realpath(file.parts[0])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import isa, objects, threads
+from . import objects, threads
 from .memory import SLACK, address, aligned, arena
 from .tape import Tape, TapeWriter
 
@@ -40,7 +40,7 @@ class Reader:
     def __init__(
         self, objects_folder: Path, size_bytes: int = SIZE_BYTES, progress: objects.Progress | None = None
     ) -> None:
-        self._kernels = objects.addresses(KERNELS, isa.choose().level, objects_folder, progress)
+        self._kernels = objects.addresses(KERNELS, objects.choose_level().level, objects_folder, progress)
         self._chunks = max(1, size_bytes // _CHUNK_BYTES)
         self.nbytes = self._chunks * _CHUNK_BYTES
         self._memory, self._out = arena(self.nbytes + SLACK), aligned(128 * self._chunks)

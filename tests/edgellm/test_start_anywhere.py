@@ -21,7 +21,7 @@ from tiny_models import write_tiny
 import edgellm
 from edgellm import LLM, models, paths
 from edgellm import kernels as kernels_package
-from edgellm.kernels.cpu import objects
+from edgellm.kernels.cpu import objects, store
 
 pytestmark = pytest.mark.slow  # some compile the kernels of a tiny model
 
@@ -156,11 +156,11 @@ def compile_quickly(patch: pytest.MonkeyPatch, users: Path) -> list[str]:
     """Put a compiler in place that takes kernels from the user's home. -> names of what it compiled."""
     compiled: list[str] = []
 
-    def copy(names: list[str], level: objects.Level, folder: Path, one_done: Callable[[str], None]) -> None:
+    def copy(names: list[str], target: object, folder: Path, one_done: Callable[[str], None]) -> None:
         for name in names:
-            code = objects.read_object(users / "kernels" / folder.name, name)
+            code = store.read_object(users / "kernels" / folder.name, name)
             assert code is not None, f"{name} is not in the user's home"
-            objects.write_object(folder, name, code)
+            store.write_object(folder, name, code)
             compiled.append(name)
             one_done(name)
 
