@@ -72,6 +72,22 @@ def test_quantised_rows(level: str, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
+@pytest.mark.parametrize("tokens", [2, 4])
+def test_rows_of_two_parts(tokens: int, level: str) -> None:
+    """The precise mode: what rounding left over becomes a row of its own."""
+    x = random_rows(5, 96)
+    x[1, 32:64] = 0
+    got, _ = cpu.read_tiles(cpu.write_tiles(level, x, tokens, parts=2), 2 * len(x), tokens)
+    first = oracle.quantised(x)
+    left = oracle.fma(-first.scales[..., None], first.values.astype(np.float32), x.reshape(5, -1, 32)).reshape(5, -1)
+    for part, want in enumerate((first, oracle.quantised(left))):
+        assert np.array_equal(got.values[part::2], want.values)
+        assert_same_bits(got.scales[part::2], want.scales)
+    both = (got.values * got.scales[..., None].astype(np.float64)).reshape(5, 2, -1).sum(1)
+    assert (np.abs(both - x).reshape(5, -1, 32) <= first.scales[..., None] / 253).all()
+
+
+@pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
 def test_quantising_is_close_to_the_values(level: str) -> None:
     x = random_rows(5, 256)
     got, _ = cpu.read_tiles(cpu.write_tiles(level, x, 1), len(x), 1)
