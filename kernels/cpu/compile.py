@@ -2,7 +2,7 @@
 
     python -m edgellm.kernels.cpu.compile LEVEL FOLDER NAME ...
 
-A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, pack_FORMAT or expand_FORMAT. Prints each name when it is done.
+A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, pack_FORMAT, expand_FORMAT or peak_KIND. Prints each name when it is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def compile_kernels(names: Sequence[str], level: isa.Level, folder: Path, one_do
 
 def _source(name: str) -> tuple[Callable[..., None], int]:
     """-> the kernel's Python function and its number of int64 operands."""
-    from . import attention, elementwise, matmul, read_memory, simd, tiles, walk
+    from . import attention, elementwise, matmul, peak, read_memory, simd, tiles, walk
 
     kind, _, rest = name.partition("_")
     if kind == "tile":
@@ -42,6 +42,8 @@ def _source(name: str) -> tuple[Callable[..., None], int]:
         packed = formats.get(format_name.upper()).packed
         per_fetch = packed.fetch_bytes or packed.unit_bytes
         return packed.tile(tiles.tile_words(int(tokens), per_fetch)), 7
+    if kind == "peak":
+        return peak.make(rest), 4
     if kind == "expand":
         return formats.get(rest.upper()).packed.expand(simd), 4
     if kind == "pack" and rest != "matrix":
