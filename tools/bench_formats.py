@@ -120,7 +120,13 @@ def compare_prefill(results: Sequence[Result]) -> None:
 
 def make_cells(columns: Sequence[tuple[str, str, str]], results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return the rows of a table; what was not measured is a dash."""
-    return [[form.format(r[key]) if r.get(key) is not None else "–" for _, key, form in columns] for r in results]
+    return [[form.format(r[key]) if r.get(key) is not None else "-" for _, key, form in columns] for r in results]
+
+
+def list_tables(results: Sequence[Result]) -> list[Sequence[tuple[str, str, str]]]:
+    """Return the columns of the tables that have something to show."""
+    small = any(SMALL_COLUMNS[-1][1] in r for r in results)
+    return [FORMAT_COLUMNS, *[SMALL_COLUMNS] * small]
 
 
 def make_section(results: Sequence[Result], machine: str) -> str:
@@ -131,33 +137,35 @@ def make_section(results: Sequence[Result], machine: str) -> str:
         if values:
             told.append(text.format(median(values)))
     parts = [f"{told[0]} {', '.join(told[1:])}".rstrip() + "." * (len(told) > 1)]
-    for columns in (FORMAT_COLUMNS, SMALL_COLUMNS):
-        if any(columns[-1][1] in r or columns[4][1] in r for r in results):
-            if columns is SMALL_COLUMNS:
-                parts.append("Time of M tokens at once, relative to one:")
-            parts.append(pages.make_table([title for title, _, _ in columns], make_cells(columns, results)))
+    for columns in list_tables(results):
+        if columns is SMALL_COLUMNS:
+            parts.append("Time of M tokens at once, relative to one:")
+        parts.append(pages.make_table([title for title, _, _ in columns], make_cells(columns, results)))
     return "\n\n".join(parts)
 
 
 def draw(results: Sequence[Result], machine: str) -> str:
     """Return the chart: decode as a share of plain reading, prefill beside the peak."""
-    dash = lambda r, key, form: form.format(r[key]) if key in r else "–"  # noqa: E731
+
+    def tell(r: Result, *parts: tuple[str, str]) -> str:
+        return ", ".join(form.format(r[key]) for key, form in parts if key in r) or "-"
+
     panels = [
         chart.Panel(
             "decode, share of plain reading",
             [r.get("decode_share") for r in results],
-            [f"{dash(r, 'decode_share', '{:.2f}')}  {dash(r, 'decode_gbps', '{:.1f} GB/s')}" for r in results],
+            [tell(r, ("decode_share", "{:.2f}"), ("decode_gbps", "{:.1f} GB/s")) for r in results],
             GOAL,
-            f"{GOAL:g}",
+            f"goal {GOAL:g}",
+            1.0,
         )
     ]
     tops = [r["peak_gops"] for r in results if "peak_gops" in r]
     if tops:
         values = [r.get("prefill_gops") for r in results]
-        texts = [dash(r, "prefill_gops", "{:.0f} GOP/s") for r in results]
-        panels.append(
-            chart.Panel("prefill of 512 tokens", values, texts, median(tops), f"multiply-adds alone {median(tops):.0f}")
-        )
+        texts = [tell(r, ("prefill_gops", "{:.0f} GOP/s")) for r in results]
+        peak = median(tops)
+        panels.append(chart.Panel("prefill", values, texts, peak, f"multiply-adds alone {peak:.0f}", peak))
     return chart.make_chart(f"Number formats on {machine}", [r["format"] for r in results], panels)
 
 
@@ -168,7 +176,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--formats", nargs="+", default=list(FORMATS), metavar="NAME", help="formats to measure (default: all)")
+    names = {"type": str.upper, "default": list(FORMATS), "metavar": "NAME"}
+    add("--formats", nargs="+", help="formats to measure (default: all)", **names)
     add("--only", nargs="+", default=list(PHASES), choices=PHASES, help="phases to measure (default: all)")
     numbers = {
         "threads": (default_threads(), "threads"),
@@ -189,6 +198,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; print a table and a JSON line. Return 2 where an option or a page does not fit."""
     from edgellm import EdgeLLMError
+    from edgellm.kernels import formats
 
     parser = make_parser()
     args = parser.parse_args(argv)
@@ -200,14 +210,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     results: list[Result] = []
     try:
         for name in args.formats:
+            formats.get(name)  # a misspelt one is told now, not after minutes
+        for name in args.formats:
             results.append(measure_format(name, args))
-            cells = [f"{title} {cell}" for (title, *_), cell in zip(
-                FORMAT_COLUMNS[1:], make_cells(FORMAT_COLUMNS[1:], results[-1:])[0], strict=True
-            ) if cell != "–"]  # fmt: skip
-            print(f"{name}: {', '.join(cells)}", file=sys.stderr, flush=True)
+            told = zip(FORMAT_COLUMNS, make_cells(FORMAT_COLUMNS, results[-1:])[0], strict=True)
+            print(
+                ", ".join(f"{title} {cell}" for (title, *_), cell in told if cell != "-"), file=sys.stderr, flush=True
+            )
         compare_prefill(results)
         machine = pages.describe_machine(args.threads)
-        for columns in (FORMAT_COLUMNS, SMALL_COLUMNS):
+        for columns in list_tables(results):
             print(pages.make_columns([title for title, _, _ in columns], make_cells(columns, results)) + "\n")
         if args.markdown:
             pages.put_section(args.markdown, "formats", make_section(results, machine))

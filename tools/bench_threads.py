@@ -42,11 +42,11 @@ def decode_tps(llm: Any, tokens: int) -> float:
     return float(answer.timings.decode_tps)
 
 
-def idle_share(idle_s: float = IDLE_S) -> float:
+def idle_share() -> float:
     """Return the CPU time that this process uses while nobody asks anything, in cores."""
     time.sleep(SETTLE_S)
     before, start = time.process_time(), time.perf_counter()
-    time.sleep(idle_s)
+    time.sleep(IDLE_S)
     return (time.process_time() - before) / (time.perf_counter() - start)
 
 

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 ROW, BAR, LABELS, PANEL, GAP, TEXT, HEAD, FOOT, EDGE = 24, 14, 84, 280, 28, 96, 74, 22, 16
 STYLE = """
-text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
+text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 13px; fill: #1f2328 }
 .title { font-size: 16px; font-weight: 600 } .small { font-size: 11px; fill: #59636e }
 .page { fill: #ffffff } .track { fill: #eff2f5 } .mark { stroke: #59636e; stroke-width: 1.5; stroke-dasharray: 3 3 }
 .bar0 { fill: #2f6fdb } .bar1 { fill: #c4661a } .bar2 { fill: #2c8a57 }
@@ -25,18 +25,22 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f232
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity: a value per label (None: not measured) and the text at its bar's end. mark: a line to compare with."""
+    """One quantity: a value per label (None: not measured) and the text beside its bar.
+
+    top: value at the right end, which grows with the values. mark: a line to compare with.
+    """
 
     title: str
     values: Sequence[float | None]
     texts: Sequence[str]
     mark: float
     mark_text: str
+    top: float
 
     @property
-    def top(self) -> float:
+    def right(self) -> float:
         """Value at the right end."""
-        return max([self.mark, *(v for v in self.values if v is not None)]) or 1.0
+        return max([self.top, *(v for v in self.values if v is not None)])
 
 
 def make_chart(title: str, labels: Sequence[str], panels: Sequence[Panel]) -> str:
@@ -66,13 +70,13 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") 
 def _panel(left: float, panel: Panel, number: int) -> list[str]:
     parts = [_text(left, 52, panel.title)]
     for i, (value, text) in enumerate(zip(panel.values, panel.texts, strict=True)):
-        y, length = HEAD + ROW * i, PANEL * (value or 0.0) / panel.top
+        y, length = HEAD + ROW * i, PANEL * (value or 0.0) / panel.right
         parts.append(f'<rect class="track" x="{left}" y="{y}" width="{PANEL}" height="{BAR}" rx="2"/>')
         if value is not None:
             bar = f'x="{left}" y="{y}" width="{length:.1f}" height="{BAR}" rx="2"'
             parts.append(f'<rect class="bar{number % 3}" {bar}/>')
         parts.append(_text(left + PANEL + 8, y + BAR - 2, text, "small"))
-    x, end = left + PANEL * panel.mark / panel.top, HEAD + ROW * len(panel.values)
+    x, end = left + PANEL * panel.mark / panel.right, HEAD + ROW * len(panel.values)
     parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD - 8}" y2="{end - 4}"/>')
-    parts.append(_text(x, end + 10, panel.mark_text, "small", "end" if panel.mark > panel.top / 2 else "start"))
+    parts.append(_text(x, end + 10, panel.mark_text, "small", "end" if panel.mark > panel.right / 2 else "start"))
     return parts

@@ -56,7 +56,7 @@ def make_rows(results: Sequence[dict[str, Any]]) -> list[list[str]]:
         [
             str(r["threads"]),
             f"{r['multiply_add_gops']:.0f}",
-            "–" if r["multiply_gops"] is None else f"{r['multiply_gops']:.0f}",
+            "-" if r["multiply_gops"] is None else f"{r['multiply_gops']:.0f}",
             f"{r['read_gbps']:.1f}",
         ]
         for r in results

@@ -2,7 +2,8 @@
 
     python -m edgellm.kernels.cpu.compile LEVEL FOLDER NAME ...
 
-A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, pack_FORMAT, expand_FORMAT or peak_KIND. Prints each name when it is done.
+A name is that of a chunk kernel ("norm"), or tile_FORMAT_TOKENS, pack_FORMAT, expand_FORMAT or peak_KIND. Prints each
+name when it is done.
 """
 
 from __future__ import annotations
