@@ -29,7 +29,7 @@ OTHER_KERNELS = frozenset(
 """Kernels whose time is not a matrix product's."""
 DIFFERENT_ROWS = 32  # of a random matrix; they repeat, since speed does not depend on values
 SEED_WIDTH = 32  # of the embedding and the attention head
-SMALLEST, LARGEST = 2.0**-12, 0.25  # the largest value of a random group: no subnormal, nothing that grows
+SMALLEST, LARGEST = 2.0**-12, 64.0  # what the largest value of a random group may be: no subnormal, no overflow later
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ def random_rows(format: formats.Format, rows: int, width: int, rng: np.random.Ge
     """u8[rows, row bytes]: random groups whose values are finite and ordinary; the first DIFFERENT_ROWS rows repeat."""
     wanted = min(rows, DIFFERENT_ROWS) * width // format.group_size
     kept: list[NDArray[np.uint8]] = []
+    tries = 0
     while sum(map(len, kept)) < wanted:
+        tries += 1
+        assert tries < 1000, f"random bytes hardly ever are ordinary numbers of {format.name}"
         groups = rng.integers(0, 256, (8 * wanted, format.group_bytes), np.uint8)
         largest = np.abs(format.dequantize(groups)).max(axis=1)
         with np.errstate(invalid="ignore"):
