@@ -74,13 +74,13 @@ def measure_many(bench: Any, peak: Any, rounds: int, tokens: int) -> Result:
 def measure_format(name: str, args: argparse.Namespace) -> Result:
     """Measure one format. Decode has so many layers that no cache holds them, prefill has one."""
     from edgellm.kernels import formats
-    from edgellm.kernels.cpu import isa, objects
+    from edgellm.kernels.cpu import objects
     from edgellm.kernels.cpu.bandwidth import Reader
     from edgellm.kernels.cpu.peak_rate import Peak, peak_kernels
     from edgellm.paths import home
 
     format, shape, folder = formats.get(name), bench_program.Shape(args.hidden, args.ffn), home() / "kernels"
-    level = isa.choose().level
+    level = objects.choose_level().level
     kernels = objects.addresses(["read_memory", *peak_kernels(level)], level, folder)
     result: Result = {"format": name, "bits": round(8 * format.group_bytes / format.group_size, 4)}
 

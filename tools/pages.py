@@ -45,12 +45,11 @@ def make_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def describe_machine(threads: int | None = None) -> str:
     """Return one line: CPU, logical cores, instruction level, and the threads that were used."""
     from edgellm import __version__
-    from edgellm.kernels.cpu import isa
+    from edgellm.kernels.cpu import objects
 
     used = "" if threads is None else f", {threads} thread{'s' * (threads > 1)}"
-    return (
-        f"{_cpu_name()}, {os.cpu_count()} logical cores, level {isa.choose().level.name}{used}, edgellm {__version__}"
-    )
+    level = objects.choose_level().level.name
+    return f"{_cpu_name()}, {os.cpu_count()} logical cores, level {level}{used}, edgellm {__version__}"
 
 
 def _cpu_name() -> str:

@@ -25,13 +25,13 @@ TITLES = ("threads", "multiply-add GOP/s", "multiply GOP/s", "reading GB/s")
 
 def measure(threads: int, rounds: int) -> dict[str, Any]:
     """Return medians for one number of threads, all kinds in turn."""
-    from edgellm.kernels.cpu import isa, objects
+    from edgellm.kernels.cpu import objects
     from edgellm.kernels.cpu.bandwidth import Reader
     from edgellm.kernels.cpu.peak_rate import Peak, peak_kernels
     from edgellm.kernels.cpu.threads import KERNELS, Threads
     from edgellm.paths import home
 
-    level = isa.choose().level
+    level = objects.choose_level().level
     names = peak_kernels(level)
     kernels = objects.addresses([*KERNELS, "read_memory", *names], level, home() / "kernels")
     team = Threads(threads, kernels, 4096)

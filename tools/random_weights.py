@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_SIZES
 from numpy.typing import NDArray
 
 # Where a group's float16 scales lie, and each one's size relative to the first. The second one (a minimum or an offset)
-# is chosen so that values are centred. A lone scale takes either sign, as quantisers write it.
+# is chosen so that values are centred. A lone scale takes either sign, as quantisers write it. MXFP4 has none: see below.
 SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_0": ((0, 1.0),),
     "Q4_1": ((0, 1.0), (2, -7.5)),
@@ -26,6 +26,9 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_K": ((0, 1.0), (2, 7.5)),
     "Q5_K": ((0, 1.0), (2, 15.5)),
     "Q6_K": ((208, 1.0),),
+    "IQ4_NL": ((0, 1.0),),
+    "IQ4_XS": ((0, 1.0),),
+    "MXFP4": (),
 }
 PLAIN = ("F32", "F16", "BF16")
 
@@ -43,11 +46,20 @@ def _random_groups(format: str, count: int, unit: float, rng: np.random.Generato
     groups = np.frombuffer(rng.bytes(count * nbytes), np.uint8).reshape(count, nbytes).copy()
     fields = SCALES[format]
     scale = unit * rng.uniform(0.5, 1.5, count)
+    if format == "MXFP4":
+        groups[:, 0] = _random_exponents(scale, rng)
     if len(fields) == 1 and format != "Q8_0":
         scale *= rng.choice((-1.0, 1.0), count)
     for offset, factor in fields:
         groups[:, offset : offset + 2] = (scale * factor).astype(np.float16).view(np.uint8).reshape(count, 2)
     return groups
+
+
+def _random_exponents(scale: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Bytes e of scales 2**(e - 128): the powers of two around each scale, in the proportion that keeps its square's mean."""
+    whole = np.floor(np.log2(scale))
+    up = ((scale / 2.0**whole) ** 2 - 1) / 3  # 1 - up of the square 1, up of the square 4
+    return 128 + whole + (rng.random(len(scale)) < up)
 
 
 @cache

@@ -40,7 +40,8 @@ class CpuBackend:
 
     source: the weights by name. cache: addresses of the cache layers; its block tables come with each batch.
     num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions.
-    packed: re-order matrices at load, or read them as they are mapped. objects_folder: where compiled kernels are kept.
+    packed: re-order matrices at load, or read them as they are mapped. precise: multiply with activations of two int8 parts,
+    about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
     """
 
@@ -56,17 +57,18 @@ class CpuBackend:
         max_sequences: int = 1,
         max_context: int = 4096,
         packed: bool = True,
+        precise: bool = False,
         level: isa.Level | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.program, self.level = program, level or isa.choose().level
+        self._parts = 2 if precise else 1
+        self.program, self.level = program, level or objects.choose_level().level
         names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
-        raw = [] if packed else [weights.raw_matrix(source, n) for n in weights.matrix_names(program)]
-        scratch = max(scratch, weights.scratch_bytes(raw))
+        scratch = max(scratch, weights.scratch_bytes(program, source, packed))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress)
         self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
@@ -75,7 +77,7 @@ class CpuBackend:
 
     # ---- made once ----
     def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int) -> None:
-        rows = -(-max_tokens // 4) * 4
+        rows = _whole_tiles(max_tokens)
         self.max_tokens = max_tokens
         self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
         self._views = [a.data for a in (self._token_ids, self._positions, self._sequences)]
@@ -92,7 +94,9 @@ class CpuBackend:
     def _make_machine(self, cache: Cache) -> None:
         plan = make_plan(self.program, self.weights.reads_int8)
         rows = len(self._positions)
-        self._memory = {b.index: _room(b, MAX_LOGIT_ROWS if b.head else rows) for b in plan.buffers}
+        self._memory = {
+            b.index: _room(b, _whole_tiles(MAX_LOGIT_ROWS) if b.head else rows, self._parts) for b in plan.buffers
+        }
         self._groups = [
             lower.CacheGroup(
                 aligned(self._max_tasks * 8 * slots.TASK_WORDS).view(np.int64).reshape(-1, slots.TASK_WORDS),
@@ -107,6 +111,7 @@ class CpuBackend:
         machine = lower.Machine(
             kernels=self._kernels,
             threads=self.threads.count,
+            parts=self._parts,
             places={b.index: _place(b, self._memory[b.index]) for b in plan.buffers},
             weights=self.weights,
             rope_table=self._rope_table,
@@ -118,9 +123,9 @@ class CpuBackend:
         )
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
-        self._tapes: dict[tuple[str, int], lower.LoweredTape] = {}
+        self._tapes: dict[tuple[str, lower.Shape], lower.LoweredTape] = {}
         logits = plan.head[-1].out
-        self._logits = self._memory[logits.index].view(np.float32).reshape(MAX_LOGIT_ROWS, -1)
+        self._logits = self._memory[logits.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
 
     def _rope_table(self, rope: object, factors: str | None) -> NDArray[np.float32]:
         assert isinstance(rope, Rope)
@@ -133,10 +138,15 @@ class CpuBackend:
 
     def _tape(self, part: str, tokens: int) -> lower.LoweredTape:
         """The tape of the body, the head or the whole for so many tokens, written when first asked for: few are needed."""
-        key = part, _tile_tokens(tokens)
-        if key not in self._tapes:
-            self._tapes[key] = lower.lower(self._machine, key[1], *self._steps[part])
-        return self._tapes[key]
+        shape = self._shape(tokens)
+        if (part, shape) not in self._tapes:
+            self._tapes[part, shape] = lower.lower(self._machine, shape, *self._steps[part])
+        return self._tapes[part, shape]
+
+    def _shape(self, tokens: int) -> lower.Shape:
+        """How so many tokens are multiplied."""
+        rows = tokens * self._parts
+        return lower.Shape(rows if rows <= 2 else 4, rows >= lower.PANEL_ROWS)
 
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
@@ -148,7 +158,7 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, window, self._task_tokens)
             for group, window in zip(self._groups, self._windows, strict=True)
         ]
-        if 0 < wanted <= MAX_LOGIT_ROWS and _tile_tokens(n) == _tile_tokens(wanted):
+        if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted):
             self._logit_rows[:wanted] = batch.logit_rows
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
             return self._logits[:wanted, : self.vocab_size]
@@ -206,14 +216,14 @@ def _partial_row_bytes(program: Program) -> int:
     return max(_attention_width(op, program) for op in program.ops if op.name == "attention")
 
 
-def _tile_tokens(n: int) -> int:
-    """Tokens of an activation tile for n tokens."""
-    return n if n <= 2 else 4
+def _whole_tiles(rows: int) -> int:
+    """Room for rows: tiles have up to four tokens, those of plain panels three."""
+    return -(-rows // 12) * 12
 
 
-def _room(buffer: Buffer, rows: int) -> NDArray[np.uint8]:
+def _room(buffer: Buffer, rows: int, parts: int) -> NDArray[np.uint8]:
     if buffer.quantised:
-        return aligned(rows * (buffer.width // 32) * 48)
+        return aligned(rows * parts * (buffer.width // 32) * 48)
     return aligned(rows * lower.row_stride(buffer.width))
 
 

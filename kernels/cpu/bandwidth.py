@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import isa, objects, threads
+from . import objects, threads
 from .memory import address, aligned
 from .tape import TapeWriter
 
@@ -41,7 +41,7 @@ class Reader:
 
 def read_bandwidth(num_threads: int, objects_folder: Path, repeats: int = 7) -> float:
     """Bytes per second that `num_threads` threads read from memory together: the median of `repeats` passes."""
-    kernels = objects.addresses([*threads.KERNELS, "read_memory"], isa.choose().level, objects_folder)
+    kernels = objects.addresses([*threads.KERNELS, "read_memory"], objects.choose_level().level, objects_folder)
     team = threads.Threads(num_threads, kernels, 4096)
     try:
         reader = Reader(team, kernels)

@@ -29,6 +29,7 @@ from .simd import (
     mul,
     operand,
     reduce_add,
+    rint,
     splat32,
     sqrt,
     store_f32,
@@ -45,21 +46,27 @@ _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 
 @inline
 def _quantise(out, row, group, groups, tokens, v):
-    """One group of one row into activation tiles of `tokens`; `groups` of a row."""
+    """One group of one row into activation tiles of `tokens`; `groups` of a row. -> what rounding left over."""
     lane = out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4
     d = largest_magnitude(v) / np.float32(127)
     inverse = np.float32(1) / d if d > _SMALLEST_SCALE else np.float32(0)
     # minimum() also catches what is not a number, which must not reach the conversion to int8
-    store_q8(lane, tokens, d, minimum(mul(v, splat32(inverse)), fill(v, 127.0)))
+    q = rint(minimum(mul(v, splat32(inverse)), fill(v, 127.0)))
+    store_q8(lane, tokens, d, q)
+    return fma(splat32(-d), q, v)
 
 
 @inline
 def _emit(op, i, ctx, thread, row, offset, v, width):
-    """Send 32 values out, of which `width` count; arguments i..: out, bytes of a row (QUANTISE: groups of a row), how,
-    tokens of a tile. offset: bytes from the row's start."""
+    """Send 32 values out, of which `width` count; offset: bytes from the row's start.
+
+    Arguments i..: out, bytes of a row (QUANTISE: groups of a row), how, rows of a tile, parts (2: what rounding leaves over
+    becomes a row of its own, which makes the precise mode).
+    """
     out, stride, how = arg(op, i), arg(op, i + 1), arg(op, i + 2)
     if how == QUANTISE:
-        _quantise(out, row, offset // 128, stride, arg(op, i + 3), v)
+        for part in range(arg(op, i + 4)):
+            v = _quantise(out, row * arg(op, i + 4) + part, offset // 128, stride, arg(op, i + 3), v)
     else:
         to = out + row * stride + offset
         if how == ADD:

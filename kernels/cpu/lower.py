@@ -17,6 +17,7 @@ from ..cache_layout import k_tile_bytes, v_tile_bytes
 from ..ops import CacheLayer, Program
 from . import slots
 from .memory import address
+from .panels import ROW_GROUPS, panel_bytes, panel_layout
 from .plan import Buffer, Step
 from .tape import Tape, TapeWriter
 from .weights import Matrix, Weights
@@ -24,6 +25,7 @@ from .weights import Matrix, Weights
 KERNELS = (
     "embed",
     "matmul",
+    "matmul_panels",
     "norm",
     "gated",
     "quantise",
@@ -38,7 +40,19 @@ _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cac
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
 _MOST_PREFILL_GROUPS = 16  # row groups of a prefill chunk, for the same reason
 _BLOCK_BYTES = 256 << 10  # activations that stay in L2 while weights pass
+_PANEL_BLOCK_BYTES = 1 << 20  # those that pass a panel, which needs them so slowly that L3 suffices
+PANEL_ROWS = 16
+"""Rows of activations from which unpacking into panels pays."""
+_PLAIN_PANEL_TOKENS = 3  # with two row groups and two chains: twelve of sixteen registers
 _ACTIVATIONS = {"silu": slots.SILU, "gelu": slots.GELU}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How activations are multiplied. rows: of an activation tile, 1, 2 or 4. panels: with weights unpacked first."""
+
+    rows: int
+    panels: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +77,11 @@ class CacheGroup:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything with an address that records point to."""
+    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise)."""
 
     kernels: Mapping[str, int]
     threads: int
+    parts: int
     places: Mapping[int, Place]
     weights: Weights
     rope_table: Callable[[object, str | None], NDArray[np.float32]]
@@ -140,14 +155,14 @@ def share_rows(groups: int, threads: int, least: int, most: int, taper: bool) ->
     return np.array(begins, np.int64)
 
 
-def lower(machine: Machine, tile_tokens: int, body: list[Step], head: list[Step]) -> LoweredTape:
-    """Write the tape of body and head, either of which may be empty, for tiles of `tile_tokens`."""
-    return _Lowering(machine, tile_tokens).run(body, head)
+def lower(machine: Machine, shape: Shape, body: list[Step], head: list[Step]) -> LoweredTape:
+    """Write the tape of body and head, either of which may be empty."""
+    return _Lowering(machine, shape).run(body, head)
 
 
 class _Lowering:
-    def __init__(self, machine: Machine, tile_tokens: int) -> None:
-        self.m, self.tile, self.rows = machine, tile_tokens, ""
+    def __init__(self, machine: Machine, shape: Shape) -> None:
+        self.m, self.tile, self.panels, self.rows = machine, shape.rows, shape.panels, ""
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.tables: list[tuple[int, int, int]] = []
@@ -166,7 +181,7 @@ class _Lowering:
 
     def _emit(self, step: Step) -> list[int]:
         place = self._place(step.out)
-        return [place.address, place.stride, step.how, self.tile]
+        return [place.address, place.stride, step.how, self.tile, self.m.parts]
 
     def _op(self, kernel: str, step: Step, arguments: list[int], chunks: int = 1, of: str | None = "rows") -> int:
         reads = [b.index for b in step.inputs] + ([step.out.index] if step.how == slots.ADD else [])
@@ -221,8 +236,10 @@ class _Lowering:
 
     def _linear(self, step: Step) -> None:
         matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
-        name = matrix.format.name.lower()
-        x_tile = x.stride * 48 * self.tile if step.inputs[0].quantised else x.stride * self.tile
+        name, quantised = matrix.format.name.lower(), step.inputs[0].quantised
+        parts = self.m.parts if quantised else 1
+        rows = self._rows_of_tile(quantised)
+        x_tile = rows * (x.stride * 48 if quantised else x.stride)
         arguments = [
             address(matrix.data),
             x.address,
@@ -230,23 +247,40 @@ class _Lowering:
             0,  # chunks, and where they begin: see _share_rows
             matrix.units,
             0,
-            int(step.how == slots.ADD),
+            int(step.how == slots.ADD) | slots.PAIRS * (parts == 2),
             matrix.group_bytes,
             out.stride,
-            self.m.kernels[f"tile_{name}_{self.tile}"],
+            self.m.kernels[f"panel_{name}" if self.panels else f"tile_{name}_{rows}"],
             x_tile,
-            self.tile,
-            max(1, _BLOCK_BYTES // x_tile),
+            rows // parts,
+            max(1, (_PANEL_BLOCK_BYTES if self.panels else _BLOCK_BYTES) // x_tile),
             slots.TOKENS if self.rows == "tokens" else slots.LOGIT_TOKENS,
             0 if matrix.packed else self.m.kernels[f"pack_{name}"],
             matrix.format.row_bytes(matrix.width),
             matrix.rows,
         ]
-        self.matmuls[self._op("matmul", step, arguments, 0, None)] = matrix
+        if self.panels:
+            arguments += self._panel_arguments(matrix)
+        self.matmuls[self._op("matmul_panels" if self.panels else "matmul", step, arguments, 0, None)] = matrix
         if step.op.attributes["bias"]:
             bias = address(self.m.weights.vectors[step.op.weights[1]])
             arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]
             self.writer.op("add_rows", arguments, 1, self.rows, [step.out.index], [step.out.index])
+
+    def _rows_of_tile(self, quantised: bool) -> int:
+        """Rows of activations that a tile kernel takes at once."""
+        if quantised:
+            return self.tile
+        if self.panels:
+            return _PLAIN_PANEL_TOKENS
+        return 4 if self.tile == 4 else self.tile // self.m.parts
+
+    def _panel_arguments(self, matrix: Matrix) -> list[int]:
+        packed = matrix.format.packed
+        if packed.codes is None:
+            return [0, 0, 0]
+        unpack = self.m.kernels[f"unpack_{matrix.format.name.lower()}"]
+        return [unpack, panel_bytes(packed, matrix.units), panel_layout(packed).unit]
 
     def _share_rows(self) -> None:
         """Cut each matrix into chunks. Only the last one of a stage ends in small chunks, which even out the threads."""
@@ -258,7 +292,10 @@ class _Lowering:
                 if self.tile < 4:
                     least = max(1, round(_LEAST_CHUNK_BYTES / matrix.group_bytes))
                     most = max(1, _MOST_CHUNK_BYTES // matrix.group_bytes)
-                bounds = share_rows(-(-matrix.rows // 8), self.m.threads, least, most, taper=op == matmuls[-1])
+                each = ROW_GROUPS if self.panels else 1
+                groups = -(-matrix.rows // 8)
+                bounds = share_rows(-(-groups // each), self.m.threads, least, most // each, taper=op == matmuls[-1])
+                bounds = np.minimum(bounds * each, groups)
                 self.bounds.append(bounds)
                 self.writer.set_op(op, {3: len(bounds) - 1, 5: address(bounds)}, len(bounds) - 1)
 

@@ -1,9 +1,10 @@
-"""Machine code kept as object files and loaded with llvmlite alone: a warm start never imports Numba.
+"""Addresses of kernels: from what came with the application, from the user's cache, or compiled now.
 
-An object belongs to one CPU (name and features), instruction level, Numba and llvmlite version and text of all kernel
-sources; together they name its folder. A damaged, foreign or unwritable cache means compiling again, never an error and
-never a wrong kernel. Knows no kernel's meaning; `compile.py` makes objects in processes of its own, so that this one
-stays small. Next hop: `tape.py` calls the addresses.
+An object of the cache belongs to one CPU (name and features), instruction level, Numba and llvmlite version and text of all
+kernel sources; together they name its folder. A damaged, foreign or unwritable cache means compiling again, never an error
+and never a wrong kernel. Objects are loaded with llvmlite alone: a warm start never imports Numba. Knows no kernel's
+meaning; `compile.py` makes objects in processes of its own, so that this one stays small. (One file per kernel: reading 25
+takes 1 ms, linking them 4.) Next hop: `store.py` and `shipped.py` for files, `tape.py` calls the addresses.
 """
 
 from __future__ import annotations
@@ -23,37 +24,28 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from ...errors import ResourceError
+from ...errors import ResourceError, UnsupportedError
+from . import isa, shipped, store
 from .isa import Level
+from .target import Target, host_target, target_machine
 
 CHUNK_FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 """C type of a chunk kernel; calling one releases Python's lock."""
 
 Progress = Callable[[str, int, int], None]
-_MAGIC = b"edgellm object 1\n"
-_SOURCES = Path(__file__).resolve().parent.parent
 _lock = threading.Lock()
 _loaded: dict[tuple[str, str], int] = {}
 _engines: list[Any] = []  # machine code lives as long as the process: addresses are never invalidated
 
 
-def target_machine(level: Level) -> Any:
-    """LLVM's code generator for `level`: exactly this CPU, or the oldest of its architecture."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()
-    target = llvm.Target.from_default_triple()
-    name, features = "", ""
-    if level.tuned or not llvm.get_process_triple().startswith("x86_64"):
-        name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(
-        cpu=name, features=features, opt=3, reloc="static", codemodel="jitdefault", jit=True
-    )
-
-
-def _sources() -> bytes:
-    files = sorted([*_SOURCES.glob("cpu/*.py"), *_SOURCES.glob("formats/*.py"), _SOURCES / "cache_layout.py"])
-    return b"".join(f.read_bytes() for f in files)
+def cache_key(level: Level) -> str:
+    """Name of the folder for everything an object of this machine depends on."""
+    digest = hashlib.sha256()
+    host = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    sources = store.source_hash() or shipped.sources()
+    for part in (host.encode(), level.name.encode(), llvmlite.__version__.encode(), _numba_version(), sources.encode()):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return f"{level.name}-{digest.hexdigest()[:24]}"
 
 
 def _numba_version() -> bytes:
@@ -63,45 +55,15 @@ def _numba_version() -> bytes:
     spec = find_spec("numba")
     if spec is None or spec.origin is None:
         return b""
-    return (Path(spec.origin).parent / "_version.py").read_bytes()
-
-
-def cache_key(level: Level) -> str:
-    """Name of the folder for everything an object depends on."""
-    digest = hashlib.sha256()
-    host = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    for part in (host.encode(), level.name.encode(), llvmlite.__version__.encode(), _numba_version(), _sources()):
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return f"{level.name}-{digest.hexdigest()[:24]}"
-
-
-def _seal(folder: Path, name: str, code: bytes) -> bytes:
-    """Checksum of an object and of where it belongs: one that was renamed or copied here is not taken for another."""
-    return hashlib.sha256(f"{folder.name}/{name}\n".encode() + code).digest()
-
-
-def write_object(folder: Path, name: str, code: bytes) -> None:
-    """Put one object into the cache; other processes see all of it or nothing."""
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=name)
     try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(_MAGIC + _seal(folder, name, code) + code)
-        os.replace(temporary, folder / f"{name}.o")
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        return (Path(spec.origin).parent / "_version.py").read_bytes()
+    except OSError:  # inside a frozen application
+        return b""
 
 
-def read_object(folder: Path, name: str) -> bytes | None:
-    """-> an object of the cache, or None if it is missing, damaged or another's."""
-    try:
-        data = (folder / f"{name}.o").read_bytes()
-    except OSError:
-        return None
-    start = len(_MAGIC) + 32
-    code = data[start:]
-    sound = data.startswith(_MAGIC) and _seal(folder, name, code) == data[len(_MAGIC) : start]
-    return code if sound else None
+def choose_level() -> isa.Choice:
+    """The level of this machine: forced, the best that the application brought kernels for, or the best it has."""
+    return isa.choose(shipped=shipped.level_names())
 
 
 def addresses(names: Sequence[str], level: Level, cache: Path, progress: Progress | None = None) -> dict[str, int]:
@@ -118,17 +80,28 @@ def addresses(names: Sequence[str], level: Level, cache: Path, progress: Progres
 
 
 def _objects(names: Sequence[str], level: Level, folder: Path, progress: Progress | None) -> dict[str, bytes]:
-    found = {n: read_object(folder, n) for n in names}
+    came_with = shipped.read_objects(names, level)
+    found = {n: came_with.get(n) or store.read_object(folder, n) for n in names}
     missing = [n for n, code in found.items() if code is None]
     if missing:
+        _check_compiler(missing, level)
         with _writable(folder) as writable:
-            compile_objects(missing, level, Path(writable), progress)
-            found.update({n: read_object(Path(writable), n) for n in missing})
+            compile_objects(missing, host_target(level), Path(writable), progress)
+            found.update({n: store.read_object(Path(writable), n) for n in missing})
     complete = {n: code for n, code in found.items() if code is not None}
     if len(complete) < len(names):
         lost = ", ".join(n for n in names if n not in complete)
         raise ResourceError(f"compiled kernels vanished from {folder} while being read ({lost}); start again")
     return complete
+
+
+def _check_compiler(missing: Sequence[str], level: Level) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("numba") is None:
+        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        message = f"kernels for the level {level.name} are not there ({names}) and Numba, which compiles them, is not installed"
+        raise UnsupportedError(f"{message}; install it, or make them with `edgellm kernels build`")
 
 
 class _Kept:
@@ -160,7 +133,7 @@ def _writable(folder: Path) -> Any:
 
 
 def _load(objects: dict[str, bytes], level: Level, key: str) -> None:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(level))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host_target(level)))
     for code in objects.values():
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -170,8 +143,8 @@ def _load(objects: dict[str, bytes], level: Level, key: str) -> None:
 
 
 # ---- compiling ----
-def compile_objects(names: Sequence[str], level: Level, folder: Path, progress: Progress | None) -> None:
-    """Compile kernels into `folder` in helper processes: half the time, and Numba's memory goes when they end."""
+def compile_objects(names: Sequence[str], target: Target, folder: Path, progress: Progress | None) -> None:
+    """Compile kernels for a target into `folder` in helper processes: half the time, and Numba's memory goes when they end."""
     done = 0
     told = threading.Lock()
 
@@ -185,13 +158,13 @@ def compile_objects(names: Sequence[str], level: Level, folder: Path, progress: 
     if progress:
         progress("compile kernels", 0, len(names))
     if not getattr(sys, "frozen", False):
-        _compile_in_processes(names, level, folder, one_done)
-    rest = [n for n in names if read_object(folder, n) is None]
+        _compile_in_processes(names, target, folder, one_done)
+    rest = [n for n in names if store.read_object(folder, n) is None]
     if rest:  # a frozen application, or a system that lets us start no process
         from .compile import compile_kernels
 
         try:
-            compile_kernels(rest, level, folder, one_done)
+            compile_kernels(rest, target, folder, one_done)
         except OSError as error:
             message = f"compiled kernels cannot be written to {folder} ({error.strerror}); free some space there"
             raise ResourceError(f"{message}, or set EDGELLM_HOME to another folder") from None
@@ -206,12 +179,12 @@ main(sys.argv[1:])
 """
 
 
-def _compile_in_processes(names: Sequence[str], level: Level, folder: Path, one_done: Callable[[str], None]) -> None:
+def _compile_in_processes(names: Sequence[str], target: Target, folder: Path, one_done: Callable[[str], None]) -> None:
     count = min(2, os.cpu_count() or 1, len(names))
     path = os.pathsep.join(p or os.getcwd() for p in sys.path)
     watchers = []
     for i in range(count):
-        command = [sys.executable, "-c", _HELPER, path, level.name, str(folder), *names[i::count]]
+        command = [sys.executable, "-c", _HELPER, path, target.to_text(), str(folder), *names[i::count]]
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         except OSError:

@@ -13,9 +13,9 @@ from llvmlite import ir
 
 from . import dots, vector
 from .dots import BYTES
+from .lanes import Tile
 from .peak_rate import ACCUMULATORS
 from .simd import arg, word
-from .tiles import Tile
 from .vector import I64, constant, i64, pointer, void
 
 _PAIR = "vpmaddubsw $2, $2, $1\nvpaddw $1, $0, $0"
@@ -52,7 +52,7 @@ def _step(kind: str, sums: Tile) -> Callable[..., ir.Value]:
     vector_type = sums.llvm.element
 
     def pinned(b: ir.IRBuilder, a: ir.Value, place: ir.Value) -> ir.Value:
-        text, operands = PINNED[vector.LEVEL, kind]
+        text, operands = PINNED[vector.target().level.name, kind]
         both = ir.LiteralStructType([vector_type, vector_type])
         result = both if operands.count("=") == 2 else vector_type
         w = constant(vector_type, 0x0101)
@@ -70,7 +70,7 @@ def _step(kind: str, sums: Tile) -> Callable[..., ir.Value]:
             a = b.insert_value(a, v, i)
         return a
 
-    return pinned if (vector.LEVEL, kind) in PINNED else own
+    return pinned if (vector.target().level.name, kind) in PINNED else own
 
 
 def _finish(b: ir.IRBuilder, a: ir.Value, place: ir.Value) -> None:

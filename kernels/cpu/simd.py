@@ -6,12 +6,12 @@ the order of arithmetic does not change. Words on matrix tiles are in `tiles.py`
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .slots import ARG
@@ -21,7 +21,6 @@ from .vector import (
     I16,
     I32,
     I64,
-    X86,
     Vec,
     call,
     constant,
@@ -30,6 +29,7 @@ from .vector import (
     f32x32,
     float_to_half,
     fma_of,
+    half_power,
     half_to_float,
     i8x32,
     i32,
@@ -40,6 +40,7 @@ from .vector import (
     pointer,
     shuffle,
     splat,
+    target,
     void,
 )
 
@@ -139,6 +140,12 @@ def load_f16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.extract_element(half_to_float(b, bits), I32(0))
 
 
+@word(f32, i64)
+def load_half_power(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """2**(e - 128) of the byte e, exact: the scale that ggml calls e8m0, halved."""
+    return half_power(b, b.zext(b.load(pointer(b, address, I8)), I32))
+
+
 @word(i64, i64)
 def load_u16(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.zext(b.load(pointer(b, address, I16), align=1), I64)
@@ -177,6 +184,17 @@ def scatter_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
     h = float_to_half(b, v)
     for i in range(32):
         b.store(b.extract_element(h, I32(i)), pointer(b, b.add(address, I64(64 * i)), I16), align=2)
+
+
+def table(values: Sequence[int], width: int = 8) -> Any:
+    """Make a word: i -> values[i], for 0 <= i < len(values). The values are integers of `width` bits, with a sign."""
+    numbers = ir.Constant(ir.ArrayType(ir.IntType(width), len(values)), [ir.IntType(width)(v) for v in values])
+
+    def lower(b: ir.IRBuilder, i: ir.Value) -> ir.Value:
+        kept = cgutils.global_constant(b.module, "table", numbers)
+        return b.sext(b.load(b.gep(kept, [I64(0), i], inbounds=True)), I64)
+
+    return word(i64, i64)(lower)
 
 
 def prefetch_line(b: ir.IRBuilder, address: ir.Value) -> None:
@@ -313,22 +331,22 @@ def compare_swap(b: ir.IRBuilder, address: ir.Value, old: ir.Value, new: ir.Valu
 
 @word(void)
 def pause(b: ir.IRBuilder) -> None:
-    if X86:
+    if target().arch == "x86-64":
         call(b, "llvm.x86.sse2.pause", ir.VoidType())
-    else:
+    elif target().arch == "arm64":
         call(b, "llvm.aarch64.hint", ir.VoidType(), I32(1))
 
 
 @word(void)
 def give_way(b: ir.IRBuilder) -> None:
     """Let another thread have this core."""
-    call(b, "SwitchToThread" if sys.platform == "win32" else "sched_yield", I32)
+    call(b, "SwitchToThread" if target().system == "windows" else "sched_yield", I32)
 
 
 @word(i64)
 def ticks(b: ir.IRBuilder) -> ir.Value:
     """A fast clock: x86 counts about 2 to 4, ARM about 0.02 to 1 per nanosecond."""
-    return call(b, "llvm.readcyclecounter" if X86 else "llvm.readsteadycounter", I64)
+    return call(b, "llvm.readcyclecounter" if target().arch == "x86-64" else "llvm.readsteadycounter", I64)
 
 
 def _call(count: int) -> Any:
@@ -338,7 +356,7 @@ def _call(count: int) -> Any:
     return word(void, i64, *[i64] * count)(lower)
 
 
-call_chunk, call_tile, call_pack, call_expand = _call(4), _call(7), _call(5), _call(4)
+call_chunk, call_tile, call_pack, call_expand, call_unpack = _call(4), _call(7), _call(5), _call(4), _call(3)
 """Call a compiled kernel by address."""
 
 operand = word(i64, i64, i64)(lambda b, base, i: b.load(pointer(b, b.add(base, b.mul(i, I64(8))), I64), align=8))

@@ -1,286 +1,175 @@
-"""Words on matrix tiles: eight weight rows (one row is one 32-bit lane) times T tokens.
+"""Words on matrix tiles: R groups of eight weight rows (one row is one 32-bit lane) times T tokens.
 
-Every word emits straight-line LLVM for the whole tile, so a format's kernel is ten lines for any T, the order of float
-operations is the same for every T and level, and Numba types ten calls instead of hundreds. A format file receives these
-words as a module (`tile_words`) and never sees T, the level or an instruction.
+Every word emits straight-line LLVM for the whole tile, so a format's kernel is ten lines for any R and T, the order of float
+operations is the same for all and for every level, and Numba types ten calls instead of hundreds. A format file receives
+these words as a module (`tile_words`, `panel_words`) and never sees R, T, the level or an instruction.
 
 An activation tile (`quantise` in elementwise.py writes it) holds T tokens interleaved, per group of 32 columns:
 8 steps of T x 4 int8, T scales f32, T scaled sums f32 (scale times the sum of the 32), and T pairs of int16 twice: minus
 the sums that the two int16 halves of a lane would collect over steps 0-3 and 4-7. 48 T bytes.
 
-Operands: B 32 weight bytes (lane r holds four columns of row r), A integer sums being collected, N their int32 totals,
-S one small integer scale per row, F float sums (T of them), D one float per row. p and x are addresses.
+Operands: A integer sums being collected, N their int32 totals, F float sums (R T each, row groups outside); S one small
+integer scale per row, D one float per row (R each). p and x are addresses of weights and activations. Words on whole groups
+of weights are in `groups.py`, those of plain formats in `plain_words.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
-from numba.extending import models, register_model
 
+from ..formats.base import Packed
 from . import dots, simd
-from .dots import BYTES, INTS, SHORTS, bytes_at
+from .dots import INTS, SHORTS
+from .groups import add_groups, panel_steps, steps_of
+from .lanes import FLOATS, Shape, Tile, float_at, make_tuple, store_rows, take_apart
+from .panels import Layout, packed_layout, panel_layout
 from .simd import word
-from .vector import F32, I8, I16, I64, constant, f32x8, fma_of, i8x32, i64, pointer, splat, void
+from .vector import I8, I16, I64, constant, fma_of, half_power, half_to_float, i64, pointer, void
 
-FLOATS = f32x8.llvm
-
-
-class Tile(types.Type):
-    """Numba type of `count` vectors, one per token."""
-
-    def __init__(self, name: str, vector: ir.VectorType, count: int) -> None:
-        self.llvm = ir.ArrayType(vector, count)
-        super().__init__(name=f"tile_{name}{count}")
+PANEL_TOKENS, PANEL_ROWS = 4, 2
 
 
-@register_model(Tile)
-class _TileModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, tile: Tile) -> None:
-        super().__init__(manager, tile, tile.llvm)
+def tile_words(packed: Packed, tokens: int) -> ModuleType:
+    """The words for eight packed rows times `tokens` tokens."""
+    layout = packed_layout(packed)
+    return _make_words(Shape(tokens, 1, 0), layout, steps_of(packed), packed.fetch_bytes)
 
 
-class Scale(types.Type):
-    """Numba type of one small integer per row, in the form the level multiplies with."""
-
-    def __init__(self, vector: ir.VectorType) -> None:
-        self.llvm = vector
-        super().__init__(name="row_scale")
+def panel_words(packed: Packed) -> ModuleType:
+    """The words for sixteen unpacked rows (see panels.py) times four tokens."""
+    layout = panel_layout(packed)
+    return _make_words(Shape(PANEL_TOKENS, PANEL_ROWS, layout.unit), layout, panel_steps(), 0)
 
 
-@register_model(Scale)
-class _ScaleModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, scale: Scale) -> None:
-        super().__init__(manager, scale, scale.llvm)
-
-
-def _tuple(b: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
-    result = ir.Constant(ir.ArrayType(values[0].type, len(values)), ir.Undefined)
-    for i, v in enumerate(values):
-        result = b.insert_value(result, v, i)
-    return result
-
-
-def _float_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
-    return splat(b, FLOATS, b.load(pointer(b, b.add(x, I64(offset)), F32), align=4))
-
-
-def _nibbles(b: ir.IRBuilder, v: ir.Value, shift: int, mask: int) -> ir.Value:
-    """(byte >> shift) & mask; shifting 16-bit pairs is safe where the mask drops what crosses a byte."""
-    w = b.lshr(b.bitcast(v, SHORTS), constant(SHORTS, shift)) if shift else v
-    return b.and_(b.bitcast(w, BYTES), constant(BYTES, mask))
-
-
-def tile_words(tokens: int, group_bytes: int) -> ModuleType:
-    """The words for tiles of `tokens` tokens over weights whose packed group is `group_bytes` for eight rows."""
-    words = ModuleType(f"words_{tokens}")
-    words.STEP, words.GROUP, words.TOKENS = 4 * tokens, 48 * tokens, tokens  # type: ignore[attr-defined]
-    _add_memory(words, tokens, group_bytes)
-    _add_bytes(words)
-    _add_dots(words, tokens)
-    _add_integers(words, tokens)
-    _add_floats(words, tokens)
+def _make_words(shape: Shape, layout: Layout, steps: Any, fetch_bytes: int) -> ModuleType:
+    w: Any = ModuleType("words")
+    w.GROUP = 48 * shape.tokens
+    w.CODES, w.STRIDE, w.HEAD, w.TAIL = layout.codes, layout.stride, layout.head, layout.tail
+    _add_memory(w, shape, fetch_bytes)
+    add_groups(w, shape, steps)
+    _add_integers(w, shape)
+    _add_row_scales(w, shape)
+    _add_row_floats(w, shape)
+    _add_floats(w, shape)
+    words: ModuleType = w
     return words
 
 
-def _add_memory(w: Any, T: int, group_bytes: int) -> None:
-    F = Tile("f", FLOATS, T)
-    w.load, w.half, w.single = simd.load_i8x32, simd.load_f16x8, simd.load_f32x8
-
-    @word(f32x8, i64)
-    def upper_half(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-        """Eight bfloat16 as float32."""
-        raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
-        return b.bitcast(b.shl(b.zext(raw, INTS), constant(INTS, 16)), FLOATS)
-
-    w.upper_half = upper_half
-
+def _add_memory(w: Any, shape: Shape, fetch_bytes: int) -> None:
     @word(void, i64)
     def fetch(b: ir.IRBuilder, p: ir.Value) -> None:
         """Prefetch the weights of one group."""
-        for line in range(-(-group_bytes // 64)):
+        for line in range(-(-fetch_bytes // 64)):
             simd.prefetch_line(b, b.add(p, I64(64 * line)))
 
-    @word(void, i64, i64, F, i64)
-    def store(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value, adds: ir.Value) -> None:
-        """Write the sums of eight rows for each token, or add them to what is there."""
-        adding = b.icmp_signed("!=", adds, I64(0))
-        for t in range(T):
-            to = pointer(b, b.add(y, b.mul(stride, I64(t))), FLOATS)
-            v = b.extract_value(acc, t)
-            b.store(b.select(adding, b.fadd(b.load(to, align=4), v), v), to, align=4)
+    @word(void, i64, i64, shape.floats, i64)
+    def store(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value, flags: ir.Value) -> None:
+        store_rows(b, y, stride, take_apart(b, acc), shape.tokens, flags)
 
     w.fetch, w.store = fetch, store
 
 
-def _fifth_bit(b: ir.IRBuilder, bits: ir.Value, step: int) -> ir.Value:
-    """Bit `step` of each byte, as 16."""
-    pairs, by = b.bitcast(bits, SHORTS), constant(SHORTS, abs(step - 4))
-    moved = b.lshr(pairs, by) if step > 4 else b.shl(pairs, by)
-    return b.and_(b.bitcast(moved, BYTES), constant(BYTES, 16))
-
-
-def _steps(b: ir.IRBuilder, p: ir.Value, five_bits: bool) -> Iterator[tuple[int, ir.Value]]:
-    """(step, 32 weights) of a group of nibbles: vector t holds step t in its low nibbles and t + 4 in its high ones."""
-    at = lambda offset: b.load(pointer(b, b.add(p, I64(offset)), BYTES), align=1)  # noqa: E731
-    bits = at(128) if five_bits else None
-    for t in range(4):
-        v = at(32 * t)
-        for step, shift in ((t, 0), (t + 4, 4)):
-            q = _nibbles(b, v, shift, 15)
-            yield step, q if bits is None else b.or_(q, _fifth_bit(b, bits, step))
-
-
-def _add_dots(w: Any, T: int) -> None:
-    """Whole groups of 32: one word each, so that its loads and multiply-adds stay in the order that fits registers."""
+def _add_integers(w: Any, shape: Shape) -> None:
     way: Any = dots.way()
-    A, N = Tile("a", way.sums, T), Tile("i", INTS, T)
-    step_at = lambda b, x, step: b.add(x, I64(4 * T * step))  # noqa: E731
+    A, N, S = shape.sums(way), shape.ints, shape.scales(way)
+    T, R = shape.tokens, shape.rows
 
-    def mac_group(five_bits: bool) -> Any:
-        def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
-            sums = [b.extract_value(a, t) for t in range(T)]
-            for step, q in _steps(b, p, five_bits):
-                sums = way.mac(b, sums, q, step_at(b, x, step))
-            return _tuple(b, sums)
-
-        return word(A, A, i64, i64)(lower)
-
-    w.mac_nibbles, w.mac_five_bits = mac_group(False), mac_group(True)
-
-    @word(A, i64, i64)
-    def dot_nibbles(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
-        for step, q in _steps(b, p, False):
-            at = step_at(b, x, step)
-            sums = way.mac(b, sums, q, at) if sums else [way.product(b, q, bytes_at(b, at, 4 * t)) for t in range(T)]
-        return _tuple(b, sums)
-
-    def signed_sums(b: ir.IRBuilder, steps: Iterable[tuple[int, ir.Value]], x: ir.Value) -> ir.Value:
-        sums: list[ir.Value] = []
-        for step, v in steps:
-            products = [way.signed(b, v, bytes_at(b, step_at(b, x, step), 4 * t)) for t in range(T)]
-            sums = [b.add(s, q) for s, q in zip(sums, products, strict=True)] if sums else products
-        return _tuple(b, sums)
-
-    @word(N, i64, i64)
-    def dot_signed(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-        at = lambda step: b.load(pointer(b, b.add(p, I64(32 * step)), BYTES), align=1)  # noqa: E731
-        return signed_sums(b, ((step, at(step)) for step in range(8)), x)
-
-    def dot_table(table: Sequence[int], halves: tuple[int, ...] = (0, 1)) -> Any:
-        """Make a word: nibbles are indices of `table`, whose int8 values count. halves: 0 steps 0-3, 1 steps 4-7."""
-
-        def lower(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
-            steps = ((step, way.lookup(b, q, table)) for step, q in _steps(b, p, False) if step // 4 in halves)
-            return signed_sums(b, steps, x)
-
-        return word(N, i64, i64)(lower)
-
-    def mac_table(table: Sequence[int]) -> Any:
-        """Make a word like mac_nibbles: nibbles are indices of `table`, of values 0..31."""
-
-        def lower(b: ir.IRBuilder, a: ir.Value, p: ir.Value, x: ir.Value) -> ir.Value:
-            sums = [b.extract_value(a, t) for t in range(T)]
-            for step, q in _steps(b, p, False):
-                sums = way.mac(b, sums, way.lookup(b, q, table), step_at(b, x, step))
-            return _tuple(b, sums)
-
-        return word(A, A, i64, i64)(lower)
-
-    w.dot_nibbles, w.dot_signed, w.dot_table, w.mac_table = dot_nibbles, dot_signed, dot_table, mac_table
-
-
-def _add_bytes(w: Any) -> None:
-    B = i8x32
-    w.low6 = word(B, B)(lambda b, v: _nibbles(b, v, 0, 63))
-
-    @word(B, B, B, B)
-    def fourth6(b: ir.IRBuilder, u: ir.Value, v: ir.Value, t: ir.Value) -> ir.Value:
-        """The top two bits of three bytes make the fourth six-bit value."""
-        return b.or_(b.or_(_nibbles(b, u, 6, 3), _nibbles(b, v, 4, 12)), _nibbles(b, t, 2, 48))
-
-    w.fourth6 = fourth6
-
-
-def _add_integers(w: Any, T: int) -> None:
-    way: Any = dots.way()
-    A, N, S, B = Tile("a", way.sums, T), Tile("i", INTS, T), Scale(way.scale), i8x32
-    each = lambda one: lambda b, v, *rest: _tuple(b, [one(b, b.extract_value(v, t), *rest) for t in range(T)])  # noqa: E731
-
-    def start(fields: tuple[int, ...]) -> Any:
+    def start(halves: tuple[int, ...]) -> Any:
         def lower(b: ir.IRBuilder, x: ir.Value, bits: ir.Value) -> ir.Value:
             sums = []
             for t in range(T):
-                v = way.start(b, x, fields[0] * T + 4 * t)
-                for f in fields[1:]:
-                    v = b.add(v, way.start(b, x, f * T + 4 * t))
-                sums.append(way.shift(b, v, bits))
-            return _tuple(b, sums)
+                fields = [way.start(b, x, dots.STARTS[half] * T + 4 * t) for half in halves]
+                sums.append(way.shift(b, fields[0] if len(fields) == 1 else b.add(*fields), bits))
+            return make_tuple(b, sums * R)
 
         return word(A, i64, i64)(lower)
 
     # Minus 2**bits times the activations' sum: makes unsigned weights q mean q - 2**bits.
-    w.start, w.start_low, w.start_high = start((40, 44)), start((40,)), start((44,))
-    unpack = lambda b, v: [b.extract_value(v, t) for t in range(T)]  # noqa: E731
-    w.mac = word(A, A, B, i64)(lambda b, a, v, x: _tuple(b, way.mac(b, unpack(b, a), v, x)))
-    w.total = word(N, A)(each(way.total))
-    w.scaled = word(N, A, S)(each(way.scaled))
-    w.add = word(N, N, N)(lambda b, u, v: _tuple(b, [b.add(*p) for p in zip(unpack(b, u), unpack(b, v), strict=True)]))
+    w.start, w.start_low, w.start_high = start((0, 1)), start((0,)), start((1,))
+    w.total = word(N, A)(lambda b, a: make_tuple(b, [way.total(b, v) for v in take_apart(b, a)]))
 
-    def byte_pairs(widen: str, which: int) -> Any:
+    @word(N, A, S)
+    def scaled(b: ir.IRBuilder, a: ir.Value, s: ir.Value) -> ir.Value:
+        by_row = take_apart(b, s)
+        return make_tuple(b, [way.scaled(b, v, by_row[i // T]) for i, v in enumerate(take_apart(b, a))])
+
+    @word(N, N, N)
+    def add(b: ir.IRBuilder, u: ir.Value, v: ir.Value) -> ir.Value:
+        return make_tuple(b, [b.add(*pair) for pair in zip(take_apart(b, u), take_apart(b, v), strict=True)])
+
+    w.scaled, w.add = scaled, add
+
+
+def _add_row_scales(w: Any, shape: Shape) -> None:
+    """Scales: pairs (first, second) of bytes for each of eight rows."""
+    way: Any = dots.way()
+
+    def byte_pairs(which: int, widen: Callable[..., ir.Value]) -> Any:
         def lower(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-            raw = b.load(pointer(b, p, ir.VectorType(I8, 16)), align=1)
-            return way.scale_of(b, getattr(b, widen)(raw, SHORTS), which)
+            raw = [b.load(pointer(b, at, ir.VectorType(I8, 16)), align=1) for at in shape.places(b, p)]
+            return make_tuple(b, [way.scale_of(b, widen(b, v), which) for v in raw])
 
-        return word(S, i64)(lower)
+        return word(shape.scales(way), i64)(lower)
 
-    # 16 bytes are (first, second) of eight rows.
-    w.first_u8, w.first_s8, w.second_s8 = byte_pairs("zext", 0), byte_pairs("sext", 0), byte_pairs("sext", 1)
-
-    @word(f32x8, i64)
-    def second_u8(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-        raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
-        return b.uitofp(b.zext(b.lshr(raw, constant(raw.type, 8)), INTS), FLOATS)
-
-    w.second_u8 = second_u8
-
-    @word(f32x8, i64)
-    def first_u8_f(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
-        raw = b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
-        return b.uitofp(b.zext(b.and_(raw, constant(raw.type, 255)), INTS), FLOATS)
-
-    w.first_u8_f = first_u8_f
+    # u4: the bytes' low nibbles, high4: their high ones.
+    unsigned, signed = (lambda b, v: b.zext(v, SHORTS)), (lambda b, v: b.sext(v, SHORTS))
+    u4 = lambda b, v: b.and_(unsigned(b, v), constant(SHORTS, 15))  # noqa: E731
+    high4 = lambda b, v: b.lshr(unsigned(b, v), constant(SHORTS, 4))  # noqa: E731
+    w.first_u8, w.first_s8, w.second_s8 = byte_pairs(0, unsigned), byte_pairs(0, signed), byte_pairs(1, signed)
+    w.first_u4, w.second_u4, w.first_high4, w.second_high4 = (byte_pairs(i, f) for f in (u4, high4) for i in (0, 1))
 
 
-def _add_floats(w: Any, T: int) -> None:
-    F, N, D = Tile("f", FLOATS, T), Tile("i", INTS, T), f32x8
-    at = lambda b, v, t: b.extract_value(v, t)  # noqa: E731
-    to_float = lambda b, v, t: b.sitofp(b.extract_value(v, t), FLOATS)  # noqa: E731
-    all_of = lambda one: lambda b, *v: _tuple(b, [one(b, t, *v) for t in range(T)])  # noqa: E731
+def _add_row_floats(w: Any, shape: Shape) -> None:
+    """Eight numbers, one per row, as float32."""
+
+    def eight(element: ir.IntType, convert: Callable[..., ir.Value]) -> Any:
+        def lower(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+            raw = [b.load(pointer(b, at, ir.VectorType(element, 8)), align=1) for at in shape.places(b, p)]
+            return make_tuple(b, [convert(b, v) for v in raw])
+
+        return word(shape.row_floats, i64)(lower)
+
+    unsigned = lambda b, v: b.uitofp(b.zext(v, INTS), FLOATS)  # noqa: E731
+    w.half = eight(I16, half_to_float)
+    w.first_u8_f = eight(I16, lambda b, v: unsigned(b, b.and_(v, constant(v.type, 255))))
+    w.second_u8 = eight(I16, lambda b, v: unsigned(b, b.lshr(v, constant(v.type, 8))))
+    w.eight_s8 = eight(I8, lambda b, v: b.sitofp(b.sext(v, INTS), FLOATS))
+    w.half_powers = eight(I8, lambda b, v: half_power(b, b.zext(v, INTS)))  # 2**(e - 128)
+
+
+def _add_floats(w: Any, shape: Shape) -> None:
+    T, F, N, D = shape.tokens, shape.floats, shape.ints, shape.row_floats
     scale, total = 32 * T, 36 * T
-    w.sixteen_times = word(D, D)(lambda b, d: b.fmul(d, constant(FLOATS, 16.0)))
-    w.zero = word(F)(lambda b: _tuple(b, [constant(FLOATS, 0.0)] * T))
-    w.fma_dx = word(F, F, N, D, i64)(
-        all_of(
-            lambda b, t, acc, i, d, x: fma_of(
-                b, to_float(b, i, t), b.fmul(d, _float_at(b, x, scale + 4 * t)), at(b, acc, t)
-            )
-        )
-    )
-    w.fma_x = word(F, F, N, i64)(
-        all_of(lambda b, t, acc, i, x: fma_of(b, to_float(b, i, t), _float_at(b, x, scale + 4 * t), at(b, acc, t)))
-    )
-    w.fma_m = word(F, F, D, i64)(
-        all_of(lambda b, t, acc, m, x: fma_of(b, m, _float_at(b, x, total + 4 * t), at(b, acc, t)))
-    )
-    w.fma_d = word(F, F, D, F)(all_of(lambda b, t, acc, d, s: fma_of(b, d, at(b, s, t), at(b, acc, t))))
+    w.zero = word(F)(lambda b: make_tuple(b, [constant(FLOATS, 0.0)] * shape.cells))
+    times = lambda b, u, v: b.fmul(u, v)  # noqa: E731
 
-    def outer(b: ir.IRBuilder, t: int, acc: ir.Value, d: ir.Value, x: ir.Value, stride: ir.Value) -> ir.Value:
-        return fma_of(b, d, _float_at(b, b.add(x, b.mul(stride, I64(t))), 0), at(b, acc, t))
+    def by_row(count: int, one: Callable[..., ir.Value]) -> Any:
+        lower = lambda b, *v: make_tuple(b, [one(b, *r) for r in zip(*(take_apart(b, d) for d in v), strict=True)])  # noqa: E731
+        return word(D, *[D] * count)(lower)
 
-    w.fma_f32 = word(F, F, D, i64, i64)(all_of(outer))
+    w.multiplied = by_row(2, times)
+    w.sixteen_times = by_row(1, lambda b, d: b.fmul(d, constant(FLOATS, 16.0)))
+
+    def cells(result: Callable[..., ir.Value], *operands: Tile, x: bool = True) -> Any:
+        """A word on all cells: result(b, acc, [x's number of the token,] operand of the cell or row ...)."""
+
+        def lower(b: ir.IRBuilder, acc: ir.Value, *rest: ir.Value) -> ir.Value:
+            parts = [take_apart(b, v) for v in rest[: len(operands)]]
+            sums = []
+            for i, a in enumerate(take_apart(b, acc)):
+                values = [part[i if len(part) == shape.cells else i // T] for part in parts]
+                sums.append(result(b, a, *values, *([rest[-1], i % T] if x else [])))
+            return make_tuple(b, sums)
+
+        return word(F, F, *operands, *([i64] if x else []))(lower)
+
+    to_float = lambda b, v: b.sitofp(v, FLOATS)  # noqa: E731
+    at = lambda b, x, field, t: float_at(b, x, field + 4 * t)  # noqa: E731
+    w.fma_dx = cells(lambda b, a, i, d, x, t: fma_of(b, to_float(b, i), b.fmul(d, at(b, x, scale, t)), a), N, D)
+    w.fma_x = cells(lambda b, a, i, x, t: fma_of(b, to_float(b, i), at(b, x, scale, t), a), N)
+    w.fma_m = cells(lambda b, a, m, x, t: fma_of(b, m, at(b, x, total, t), a), D)
+    w.fma_d = cells(lambda b, a, d, s: fma_of(b, d, s, a), D, F, x=False)

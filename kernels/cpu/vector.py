@@ -5,7 +5,6 @@ Only the compiler imports this file and the others that are written in words: Nu
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +13,26 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import models, register_model
 
+from .target import Target
+
 I8, I16, I32, I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 i32, i64, f32, void = types.int32, types.int64, types.float32, types.void
-X86 = platform.machine() in ("x86_64", "AMD64")
 
-LEVEL = "generic"
-"""Name of the instruction level that words are lowered to; compile.py sets it once, before any kernel is compiled."""
+_target: Target | None = None
+
+
+def set_target(target: Target) -> None:
+    """Say what words are lowered for; once in a process, for Numba keeps what it has compiled."""
+    global _target
+    assert _target in (None, target), "words are lowered for one target per process"
+    _target = target
+
+
+def target() -> Target:
+    """What words are lowered for."""
+    assert _target is not None, "set_target comes first"
+    return _target
 
 
 class Vec(types.Type):
@@ -81,7 +93,7 @@ def fma_of(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
 def half_to_float(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     """f16 bits (a vector of i16) -> f32, exact. CPUs without the conversion multiply the magnitude by 2**112."""
     floats, ints = ir.VectorType(F32, bits.type.count), ir.VectorType(I32, bits.type.count)
-    if LEVEL != "generic":
+    if target().has_halves:
         return b.fpext(b.bitcast(bits, ir.VectorType(F16, bits.type.count)), floats)
     wide = b.zext(bits, ints)
     magnitude = b.shl(b.and_(wide, constant(ints, 0x7FFF)), constant(ints, 13))
@@ -94,7 +106,7 @@ def half_to_float(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
 def float_to_half(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
     """f32 -> f16 bits (i16), to nearest even; overflow gives infinity, a NaN stays one."""
     ints, shorts = ir.VectorType(I32, v.type.count), ir.VectorType(I16, v.type.count)
-    if LEVEL != "generic":
+    if target().has_halves:
         return b.bitcast(b.fptrunc(v, ir.VectorType(F16, v.type.count)), shorts)
     bits = b.bitcast(v, ints)
     sign = b.and_(b.lshr(bits, constant(ints, 16)), constant(ints, 0x8000))
@@ -112,3 +124,12 @@ def float_to_half(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
     nan = b.or_(constant(ints, 0x7E00), b.and_(b.lshr(magnitude, constant(ints, 13)), constant(ints, 0x3FF)))
     half = b.select(b.icmp_unsigned(">", magnitude, constant(ints, 0x7F800000)), nan, half)
     return b.trunc(b.or_(half, sign), shorts)
+
+
+def half_power(b: ir.IRBuilder, e: ir.Value) -> ir.Value:
+    """2**(e - 128) as f32, exact, for e of 0..255 (i32, one or a vector). The two smallest are subnormal."""
+    number = lambda n: constant(e.type, n) if isinstance(e.type, ir.VectorType) else e.type(n)  # noqa: E731
+    floats = ir.VectorType(F32, e.type.count) if isinstance(e.type, ir.VectorType) else F32
+    subnormal = b.shl(b.add(e, number(1)), number(21))
+    normal = b.shl(b.sub(e, number(1)), number(23))
+    return b.bitcast(b.select(b.icmp_unsigned("<", e, number(2)), subnormal, normal), floats)

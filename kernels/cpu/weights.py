@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .. import formats
 from ..ops import Program
 from .memory import SLACK, address, aligned_f32, arena
+from .panels import ROW_GROUPS, panel_bytes
 from .tape import TapeWriter
 from .threads import Threads
 
@@ -88,10 +89,17 @@ def kernel_names(program: Program, source: Source) -> list[str]:
     names: dict[str, None] = {"pack_matrix": None}
     for op in program.ops:
         if op.name in ("embed", "linear"):
-            name = formats.get(source.tensors[op.weights[0]].type_name).name.lower()
-            uses = [f"tile_{name}_{t}" for t in (1, 2, 4)] if op.name == "linear" else [f"expand_{name}"]
-            names.update(dict.fromkeys([f"pack_{name}", *uses]))
+            format = formats.get(source.tensors[op.weights[0]].type_name)
+            uses = linear_kernels(format) if op.name == "linear" else [f"expand_{format.name.lower()}"]
+            names.update(dict.fromkeys([f"pack_{format.name.lower()}", *uses]))
     return list(names)
+
+
+def linear_kernels(format: formats.Format) -> list[str]:
+    """Names of the kernels that multiply with a format."""
+    name = format.name.lower()
+    unpack = [] if format.packed.codes is None else [f"unpack_{name}"]
+    return [*(f"tile_{name}_{rows}" for rows in (1, 2, 4)), f"panel_{name}", *unpack]
 
 
 def load_weights(
@@ -176,6 +184,9 @@ def _pack_rows(
     threads.run(tape)
 
 
-def scratch_bytes(matrices: list[Matrix]) -> int:
-    """Scratch a thread needs to pack eight rows of any raw matrix."""
-    return max((m.group_bytes for m in matrices if not m.packed), default=0) + SLACK
+def scratch_bytes(program: Program, source: Source, packed: bool) -> int:
+    """Scratch a thread needs: a panel of any matrix, and behind it the packed rows of a raw one."""
+    raw = [raw_matrix(source, name) for name in matrix_names(program)]
+    panels = [panel_bytes(m.format.packed, m.units) for m in raw]
+    rows = [0 if packed else ROW_GROUPS * m.group_bytes for m in raw]
+    return max(map(sum, zip(panels, rows, strict=True)), default=0) + SLACK

@@ -21,25 +21,62 @@ Kernel = Callable[..., None]
 _VALUES_AT_ONCE = 1 << 19  # bounds the temporaries of `dequantize` to a few MB
 
 
+CODE_BYTES = {"nibbles": 128, "two_bits": 64, "three_bits": 96, "five_bits": 160, "six_bits": 192, "whole_bytes": 256}
+"""Bytes of a packed group's codes, eight rows times 32 columns, by their kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """How the codes of a packed group lie: a function of cpu/unpack.py. table: what they stand for, none if for themselves."""
+
+    kind: str
+    table: tuple[int, ...] = ()
+
+    @property
+    def group_bytes(self) -> int:
+        return CODE_BYTES[self.kind]
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """How eight rows lie interleaved so that decode streams them straight through, and the kernels that know it.
 
-    columns, unit_bytes: a unit is eight rows times `columns`, in `unit_bytes`. activation: what it multiplies with, "q8"
-    (int8 in groups of 32) or "f32". tile(words): source of the kernel (p, x, units, y, stride, adds, ahead) on one tile,
-    written in the words of cpu/tiles.py; it prefetches weights `ahead` bytes ahead. pack(words): source of (src, row_bytes,
-    rows, dst, units), in the words of cpu/simd.py. expand(words): source of (p, lane, out, units), which writes row `lane`
-    of eight as float32, bit by bit `dequantize`.
-    fetch_bytes: what one inner iteration reads, to be prefetched.
+    A unit is eight rows times `columns`: `head` bytes, groups of 32 columns (codes, then `rest` bytes), `tail` bytes. Without
+    codes, in a plain format, a unit is one column in `rest` bytes, and activations stay float32; else they are int8.
+    tile(words): source of the kernel (p, x, units, y, stride, flags, ahead) on one tile, written in the words of cpu/tiles.py; it
+    prefetches weights `ahead` bytes ahead. pack(words): source of (src, row_bytes, rows, dst, units), in the words of
+    cpu/simd.py. expand(words): source of (p, lane, out, units), which writes row `lane` of eight as float32, bit by bit
+    `dequantize`.
     """
 
     columns: int
-    unit_bytes: int
-    activation: str
+    codes: Codes | None
+    rest: int
     tile: Callable[[Any], Kernel]
     pack: Callable[[Any], Kernel]
     expand: Callable[[Any], Kernel]
-    fetch_bytes: int = 0
+    head: int = 0
+    tail: int = 0
+
+    @property
+    def activation(self) -> str:
+        """What it multiplies with: "q8" (int8 in groups of 32) or "f32"."""
+        return "f32" if self.codes is None else "q8"
+
+    @property
+    def groups(self) -> int:
+        """Groups of a unit."""
+        return max(1, self.columns // 32)
+
+    @property
+    def unit_bytes(self) -> int:
+        codes = 0 if self.codes is None else self.codes.group_bytes
+        return self.head + self.groups * (codes + self.rest) + self.tail
+
+    @property
+    def fetch_bytes(self) -> int:
+        """What one inner iteration reads, to be prefetched."""
+        return -(-self.unit_bytes // self.groups)
 
 
 @dataclass(frozen=True, slots=True)

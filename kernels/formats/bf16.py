@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, Packed
-from .plain import make_tile, pack_halves
+from .plain import pack_halves, tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -24,6 +24,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format(
-    "BF16", 30, 1, 2, _dequantize, Packed(1, 16, "f32", make_tile(lambda w: w.upper_half, 16), pack_halves, expand)
-)
+FORMAT = Format("BF16", 30, 1, 2, _dequantize, Packed(1, None, 16, tile, pack_halves, expand))

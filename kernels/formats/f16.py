@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import Format, Kernel, Packed, f16
-from .plain import make_tile, pack_halves
+from .plain import pack_halves, tile
 
 
 def expand(w: Any) -> Kernel:
@@ -16,4 +16,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("F16", 1, 1, 2, f16, Packed(1, 16, "f32", make_tile(lambda w: w.half, 16), pack_halves, expand))
+FORMAT = Format("F16", 1, 1, 2, f16, Packed(1, None, 16, tile, pack_halves, expand))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, Packed
-from .plain import make_tile
+from .plain import tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -32,4 +32,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, 32, "f32", make_tile(lambda w: w.single, 32), pack, expand))
+FORMAT = Format("F32", 0, 1, 4, _dequantize, Packed(1, None, 32, tile, pack, expand))

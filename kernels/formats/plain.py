@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .base import Kernel
 
 
-def make_tile(get_load: Callable[[Any], Any], unit_bytes: int) -> Callable[[Any], Kernel]:
-    """The tile of a format whose packed column is eight values in `unit_bytes`, one per row.
-
-    get_load(words) is the word that reads them as float32. Columns are added in order.
+def tile(w: Any) -> Kernel:
+    """Packed: per column eight values, one per row. Even and odd columns are summed in order, each in a sum of their own;
+    the result is even + odd. `ahead` is how far away the next eight rows are where a tile has sixteen.
     """
 
-    def tile(w: Any) -> Kernel:
-        load = get_load(w)
+    def kernel(p, x, columns, y, stride, flags, ahead):
+        acc, x_stride = w.zero(), (columns + 31) // 32 * 128
+        for _ in range(columns // 2):
+            w.fetch(p + ahead)
+            acc = w.pair(acc, p, ahead, x, x_stride)
+            p, x = p + w.PAIR, x + 8
+        if columns % 2 == 1:
+            acc = w.single(acc, p, ahead, x, x_stride)
+        w.store(y, stride, acc, flags)
 
-        def kernel(p, x, columns, y, stride, adds, ahead):
-            acc, x_stride = w.zero(), (columns + 31) // 32 * 128
-            for _ in range(columns):
-                acc = w.fma_f32(acc, load(p), x, x_stride)
-                p, x = p + unit_bytes, x + 4
-            w.store(y, stride, acc, adds)
-
-        return kernel
-
-    return tile
+    return kernel
 
 
 def pack_halves(w: Any) -> Kernel:

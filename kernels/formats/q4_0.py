@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -25,14 +25,14 @@ def tile(w: Any) -> Kernel:
     The integer sum starts from minus 8 times the activations. Per group: acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            a = w.mac_nibbles(w.start(x, 3), p, x)
-            acc = w.fma_dx(acc, w.total(a), w.half(p + 128), x)
-            p, x = p + 144, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            a = w.mac(w.start(x, 3), p, x)
+            acc = w.fma_dx(acc, w.total(a), w.half(p + w.CODES), x)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -63,4 +63,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q4_0", 2, 32, 18, _dequantize, Packed(32, 144, "q8", tile, pack, expand))
+FORMAT = Format("Q4_0", 2, 32, 18, _dequantize, Packed(32, Codes("nibbles"), 16, tile, pack, expand))

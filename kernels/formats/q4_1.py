@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -24,15 +24,15 @@ def tile(w: Any) -> Kernel:
     Per group: acc = fma(m, scaled sum, acc), then acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            a = w.dot_nibbles(p, x)
-            acc = w.fma_m(acc, w.half(p + 144), x)
-            acc = w.fma_dx(acc, w.total(a), w.half(p + 128), x)
-            p, x = p + 160, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            a = w.dot(p, x)
+            acc = w.fma_m(acc, w.half(p + w.CODES + 16), x)
+            acc = w.fma_dx(acc, w.total(a), w.half(p + w.CODES), x)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -64,4 +64,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q4_1", 3, 32, 20, _dequantize, Packed(32, 160, "q8", tile, pack, expand))
+FORMAT = Format("Q4_1", 3, 32, 20, _dequantize, Packed(32, Codes("nibbles"), 32, tile, pack, expand))

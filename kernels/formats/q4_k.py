@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def scales_and_mins(scales: Bytes) -> tuple[Bytes, Bytes]:
@@ -39,19 +39,19 @@ def tile(w: Any) -> Kernel:
     then acc = fma(-dmin, u, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds, ahead):
+    def kernel(p, x, supers, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(supers):
             s, u = w.zero(), w.zero()
             for _ in range(8):
                 w.fetch(p + ahead)
-                a = w.dot_nibbles(p, x)
-                s = w.fma_x(s, w.scaled(a, w.first_u8(p + 128)), x)
-                u = w.fma_m(u, w.second_u8(p + 128), x)
-                p, x = p + 144, x + w.GROUP
+                a = w.dot(p, x)
+                s = w.fma_x(s, w.scaled(a, w.first_u8(p + w.CODES)), x)
+                u = w.fma_m(u, w.second_u8(p + w.CODES), x)
+                p, x = p + w.STRIDE, x + w.GROUP
             acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
-            p += 32
-        w.store(y, stride, acc, adds)
+            p += w.TAIL
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -111,4 +111,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q4_K", 12, 256, 144, _dequantize, Packed(256, 1184, "q8", tile, pack, expand, fetch_bytes=148))
+FORMAT = Format("Q4_K", 12, 256, 144, _dequantize, Packed(256, Codes("nibbles"), 16, tile, pack, expand, tail=32))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -28,14 +28,14 @@ def tile(w: Any) -> Kernel:
     The integer sum starts from minus 16 times the activations. Per group: acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            a = w.mac_five_bits(w.start(x, 4), p, x)
-            acc = w.fma_dx(acc, w.total(a), w.half(p + 160), x)
-            p, x = p + 176, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            a = w.mac(w.start(x, 4), p, x)
+            acc = w.fma_dx(acc, w.total(a), w.half(p + w.CODES), x)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -75,4 +75,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q5_0", 6, 32, 22, _dequantize, Packed(32, 176, "q8", tile, pack, expand))
+FORMAT = Format("Q5_0", 6, 32, 22, _dequantize, Packed(32, Codes("five_bits"), 16, tile, pack, expand))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -30,16 +30,16 @@ def tile(w: Any) -> Kernel:
     then acc = fma(integer sum, d * scale, acc).
     """
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            a = w.mac_five_bits(w.start(x, 4), p, x)
-            d = w.half(p + 160)
-            acc = w.fma_m(w.fma_m(acc, w.half(p + 176), x), w.sixteen_times(d), x)
+            a = w.mac(w.start(x, 4), p, x)
+            d = w.half(p + w.CODES)
+            acc = w.fma_m(w.fma_m(acc, w.half(p + w.CODES + 16), x), w.sixteen_times(d), x)
             acc = w.fma_dx(acc, w.total(a), d, x)
-            p, x = p + 192, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -80,4 +80,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q5_1", 7, 32, 24, _dequantize, Packed(32, 192, "q8", tile, pack, expand))
+FORMAT = Format("Q5_1", 7, 32, 24, _dequantize, Packed(32, Codes("five_bits"), 32, tile, pack, expand))

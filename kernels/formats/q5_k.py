@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 from .q4_k import scale_and_min_packer, scales_and_mins
 
 
@@ -34,20 +34,20 @@ def tile(w: Any) -> Kernel:
     activation scale, s), u = fma(min, scaled sum, u). Per 256: acc = fma(d, s, acc), then acc = fma(-dmin, u, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds, ahead):
+    def kernel(p, x, supers, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(supers):
             s, u = w.zero(), w.zero()
             for _ in range(8):
                 w.fetch(p + ahead)
-                a = w.mac_five_bits(w.start(x, 4), p, x)
-                s = w.fma_m(s, w.sixteen_times(w.first_u8_f(p + 160)), x)
-                s = w.fma_x(s, w.scaled(a, w.first_u8(p + 160)), x)
-                u = w.fma_m(u, w.second_u8(p + 160), x)
-                p, x = p + 176, x + w.GROUP
+                a = w.mac(w.start(x, 4), p, x)
+                s = w.fma_m(s, w.sixteen_times(w.first_u8_f(p + w.CODES)), x)
+                s = w.fma_x(s, w.scaled(a, w.first_u8(p + w.CODES)), x)
+                u = w.fma_m(u, w.second_u8(p + w.CODES), x)
+                p, x = p + w.STRIDE, x + w.GROUP
             acc = w.fma_d(w.fma_d(acc, w.half(p), s), w.half(p + 16), u)
-            p += 32
-        w.store(y, stride, acc, adds)
+            p += w.TAIL
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -95,4 +95,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q5_K", 13, 256, 176, _dequantize, Packed(256, 1440, "q8", tile, pack, expand, fetch_bytes=180))
+FORMAT = Format("Q5_K", 13, 256, 176, _dequantize, Packed(256, Codes("five_bits"), 16, tile, pack, expand, tail=32))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, bits, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -32,24 +32,19 @@ def tile(w: Any) -> Kernel:
     activation scale, s). Per 256: acc = fma(d, s, acc).
     """
 
-    def kernel(p, x, supers, y, stride, adds, ahead):
+    def kernel(p, x, supers, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(supers):
             s = w.zero()
             for _ in range(8):
                 w.fetch(p + ahead)
-                u, v, t = w.load(p), w.load(p + 32), w.load(p + 64)
-                a = w.mac(w.mac(w.start_low(x, 5), w.low6(u), x), w.low6(v), x + w.STEP)
-                a = w.mac(w.mac(a, w.low6(t), x + 2 * w.STEP), w.fourth6(u, v, t), x + 3 * w.STEP)
-                i = w.scaled(a, w.first_s8(p + 192))
-                u, v, t = w.load(p + 96), w.load(p + 128), w.load(p + 160)
-                a = w.mac(w.mac(w.start_high(x, 5), w.low6(u), x + 4 * w.STEP), w.low6(v), x + 5 * w.STEP)
-                a = w.mac(w.mac(a, w.low6(t), x + 6 * w.STEP), w.fourth6(u, v, t), x + 7 * w.STEP)
-                s = w.fma_x(s, w.add(i, w.scaled(a, w.second_s8(p + 192))), x)
-                p, x = p + 208, x + w.GROUP
+                i = w.scaled(w.mac_low(w.start_low(x, 5), p, x), w.first_s8(p + w.CODES))
+                j = w.scaled(w.mac_high(w.start_high(x, 5), p, x), w.second_s8(p + w.CODES))
+                s = w.fma_x(s, w.add(i, j), x)
+                p, x = p + w.STRIDE, x + w.GROUP
             acc = w.fma_d(acc, w.half(p), s)
-            p += 16
-        w.store(y, stride, acc, adds)
+            p += w.TAIL
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -98,4 +93,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q6_K", 14, 256, 210, _dequantize, Packed(256, 1680, "q8", tile, pack, expand, fetch_bytes=210))
+FORMAT = Format("Q6_K", 14, 256, 210, _dequantize, Packed(256, Codes("six_bits"), 16, tile, pack, expand, tail=16))

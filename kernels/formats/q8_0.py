@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Bytes, Floats, Format, Kernel, Packed, f16, split
+from .base import Bytes, Codes, Floats, Format, Kernel, Packed, f16, split
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -20,13 +20,13 @@ def _dequantize(groups: Bytes) -> Floats:
 def tile(w: Any) -> Kernel:
     """Packed: 8 x 32 bytes, one per step, then d f16[8]. Per group: acc = fma(integer sum, d * scale, acc)."""
 
-    def kernel(p, x, groups, y, stride, adds, ahead):
+    def kernel(p, x, groups, y, stride, flags, ahead):
         acc = w.zero()
         for _ in range(groups):
             w.fetch(p + ahead)
-            acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + 256), x)
-            p, x = p + 272, x + w.GROUP
-        w.store(y, stride, acc, adds)
+            acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + w.CODES), x)
+            p, x = p + w.STRIDE, x + w.GROUP
+        w.store(y, stride, acc, flags)
 
     return kernel
 
@@ -55,4 +55,4 @@ def expand(w: Any) -> Kernel:
     return kernel
 
 
-FORMAT = Format("Q8_0", 8, 32, 34, _dequantize, Packed(32, 272, "q8", tile, pack, expand))
+FORMAT = Format("Q8_0", 8, 32, 34, _dequantize, Packed(32, Codes("whole_bytes"), 16, tile, pack, expand))

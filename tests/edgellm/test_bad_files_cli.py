@@ -115,9 +115,9 @@ def test_an_unknown_architecture_is_named_and_so_is_what_is_supported(
 def test_an_unknown_format_is_named_and_so_is_what_is_supported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], isolated_home: Path
 ) -> None:
-    path = write_tiny(tmp_path / "m.gguf", hidden=256, ffn=256, formats={"default": "Q3_K"})
+    path = write_tiny(tmp_path / "m.gguf", hidden=256, ffn=256, formats={"default": "Q8_K"})
     err = refusal(["run", str(path), "Hi"], capsys)
-    assert "Q3_K" in err and "Q4_K" in err and "F16" in err
+    assert "Q8_K" in err and "Q4_K" in err and "F16" in err
 
 
 def test_a_missing_tensor_is_not_called_truncation(

@@ -87,7 +87,7 @@ def test_all_of_it_is_json(tmp_path: Path) -> None:
         ({"drop": ["llama.embedding_length"]}, "embedding_length"),
         ({"drop": ["blk.1.ffn_up.weight"]}, "blk.1.ffn_up.weight"),
         ({"metadata": {"llama.attention.head_count": 0}}, "head_count"),
-        ({"hidden": 256, "ffn": 256, "formats": {"default": "Q3_K"}}, "Q3_K"),
+        ({"hidden": 256, "ffn": 256, "formats": {"default": "Q8_K"}}, "Q8_K"),
     ],
 )
 def test_what_cannot_run_is_described_and_the_reason_given(tmp_path: Path, options: dict[str, Any], words: str) -> None:

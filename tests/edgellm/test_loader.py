@@ -86,8 +86,8 @@ def test_a_dropped_model_ends_its_threads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [
-        ({"formats": {"token_embd.weight": "Q3_K"}, "tied": False, "hidden": 256}, UnsupportedError, "Q3_K"),
-        ({"formats": {"*ffn_down*": "Q2_K"}, "ffn": 256}, UnsupportedError, "Q2_K"),
+        ({"formats": {"token_embd.weight": "Q8_K"}, "tied": False, "hidden": 256}, UnsupportedError, "Q8_K"),
+        ({"formats": {"*ffn_down*": "Q8_K"}, "ffn": 256}, UnsupportedError, "Q8_K"),
         ({"drop": ["blk.1.attn_v.weight"]}, ModelFileError, "blk.1.attn_v.weight"),
     ],
 )

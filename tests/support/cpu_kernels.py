@@ -1,4 +1,4 @@
-"""Call compiled CPU kernels one by one, and say in NumPy what they must give, down to the last bit.
+"""Call compiled CPU kernels one by one. What they must give, down to the last bit, is in expected_products.py.
 
 Kernels come from the user's own cache of compiled ones, so a second run compiles nothing.
 """
@@ -6,23 +6,25 @@ Kernels come from the user's own cache of compiled ones, so a second run compile
 from __future__ import annotations
 
 import functools
-import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from expected_products import Activations
 from numpy.typing import NDArray
 
 from edgellm import paths
 from edgellm.kernels import formats
-from edgellm.kernels.cpu import isa, lower, objects, slots, threads
+from edgellm.kernels.cpu import isa, lower, objects, slots, threads, weights
 from edgellm.kernels.cpu.memory import address, aligned
+from edgellm.kernels.cpu.panels import panel_bytes, panel_layout
 
 Floats = NDArray[np.float32]
-LEVEL_NAMES = tuple(level.name for level in isa.LEVELS)
 TILE_TOKENS = (1, 2, 4)
+PANELS = 0
+"""In place of the tokens of a tile: multiply by panels."""
+WAYS_TO_MULTIPLY = (*TILE_TOKENS, PANELS)
 FORMAT_NAMES = tuple(formats.FORMATS)
 INT8_FORMATS = tuple(n for n, f in formats.FORMATS.items() if f.packed.activation == "q8")
 ALL_KERNELS = (
@@ -30,23 +32,26 @@ ALL_KERNELS = (
     *lower.KERNELS,
     "pack_matrix",
     *(f"{kind}_{n.lower()}" for n in FORMAT_NAMES for kind in ("pack", "expand")),
-    *(f"tile_{n.lower()}_{t}" for n in FORMAT_NAMES for t in TILE_TOKENS),
+    *(kernel for n in FORMAT_NAMES for kernel in weights.linear_kernels(formats.get(n))),
 )
 
 
 def get_level(name: str) -> isa.Level:
     """The level of that name; skips the test where this machine lacks it."""
-    level = next(lv for lv in isa.LEVELS if lv.name == name)
-    lacks = isa.missing(level, platform.machine(), isa.host_features())
+    level = isa.get_level(name)
+    lacks = isa.missing(level, isa.architecture(), isa.host_features())
     if lacks:
         pytest.skip(f"this machine lacks {lacks}, which the level {name} needs")
     return level
 
 
 def get_available_levels() -> list[str]:
-    """Names of the levels that this machine has."""
+    """Names of the levels that this machine has; test_other_machines.py sees to the others."""
     features = isa.host_features()
-    return [lv.name for lv in isa.LEVELS if not isa.missing(lv, platform.machine(), features)]
+    return [lv.name for lv in isa.LEVELS if not isa.missing(lv, isa.architecture(), features)]
+
+
+LEVEL_NAMES = tuple(get_available_levels())
 
 
 @functools.cache
@@ -92,31 +97,12 @@ def float_word(value: float) -> int:
 
 
 # ---- activations ----
-@dataclass(frozen=True)
-class Activations:
-    """What a row of activations becomes: values i8[T, G, 32], scales f32[T, G], scaled sums f32[T, G]."""
-
-    values: NDArray[np.int8]
-    scales: Floats
-    sums: Floats
-
-
-def quantised(x: Floats) -> Activations:
-    """The definition: per group of 32 d = max|x| / 127, values rint(x * (1 / d)), sum d * sum of values; all float32."""
-    groups = x.reshape(len(x), -1, 32)
-    d = np.abs(groups).max(axis=-1) / np.float32(127)
-    usable = d > np.float32(1e-38)
-    inverse = np.where(usable, np.float32(1) / np.where(usable, d, 1), np.float32(0)).astype(np.float32)
-    values = np.rint(np.minimum(groups * inverse[..., None], np.float32(127))).astype(np.int8)
-    return Activations(values, d, d * values.sum(axis=-1, dtype=np.int32).astype(np.float32))
-
-
 def write_tiles(level: str, x: Floats, tokens: int) -> NDArray[np.uint8]:
     """Quantise rows f32[T, K] with the kernel: activation tiles of `tokens` rows. -> u8[tiles, K / 32, 48 tokens]."""
     groups, tiles = x.shape[1] // 32, -(-len(x) // tokens)
     out = aligned(tiles * groups * 48 * tokens)
     rows = make_rows(x)
-    arguments = [address(rows), rows.strides[0], address(out), groups, slots.QUANTISE, tokens]
+    arguments = [address(rows), rows.strides[0], address(out), groups, slots.QUANTISE, tokens, 1]
     call(level, "quantise", arguments, range(len(x)))
     return out.reshape(tiles, groups, 48 * tokens)
 
@@ -163,6 +149,8 @@ def product(
     level: str, name: str, raw: NDArray[np.uint8], x: Floats, tokens: int, into: Floats | None = None
 ) -> Floats:
     """x f32[T, K] times a raw matrix, by pack and tile kernels. into: add to these rows f32[T, N]. -> f32[T, N]."""
+    if tokens == PANELS:
+        return _panel_product(level, name, raw, x, into)
     format, count, width = formats.get(name), len(x), x.shape[1]
     packed, tiles = pack(level, name, raw, width), -(-count // tokens)
     padded = np.zeros((tiles * tokens, 8 * len(packed)), np.float32)
@@ -191,146 +179,27 @@ def product(
     return y[:count, : len(raw)].copy()
 
 
-# ---- what it must be ----
-def fma(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> Floats:
-    """x * y + z of float32, rounded once.
-
-    The product is exact in float64. The sum is rounded to odd there (its error, by Knuth's two-sum, says whether it was
-    exact), which makes the second rounding, to float32, the only one that counts (Boldo and Melquiond 2008).
-    """
-    p, z = np.broadcast_arrays(np.float64(x) * np.float64(y), np.float64(z))
-    s = p + z
-    part = s - p
-    error = (p - (s - part)) + (z - part)
-    even = (s.view(np.int64) & 1) == 0
-    odd = np.nextafter(s, np.where(error > 0, np.inf, -np.inf))
-    result: Floats = np.where((error != 0) & even, odd, s).astype(np.float32)
-    return result
-
-
-def expected_product(name: str, raw: NDArray[np.uint8], x: Floats) -> Floats:
-    """x times a raw matrix in the order of float operations that the format's `tile` documents. -> f32[T, N]."""
-    if formats.get(name).packed.activation == "f32":
-        weights, acc = formats.get(name).dequantize(raw), np.zeros((len(x), len(raw)), np.float32)
-        for k in range(x.shape[1]):
-            acc = fma(weights[:, k], x[:, k : k + 1], acc)
-        return acc
-    return _EXPECTED[name](raw, quantised(x))
-
-
-def _half(field: NDArray[np.uint8]) -> Floats:
-    return np.ascontiguousarray(field).view("<f2")[..., 0].astype(np.float32)
-
-
-def _dots(q: NDArray[Any], acts: Activations) -> NDArray[np.int64]:
-    """Integer sums i64[T, N, G] of weights [N, G, 32] and activations."""
-    return np.einsum("ngk,tgk->tng", q.astype(np.int64), acts.values.astype(np.int64))
-
-
-def _nibbles(qs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.concatenate([qs & 15, qs >> 4], axis=-1)
-
-
-def _simple(
-    take: Callable[[NDArray[np.uint8]], tuple[Any, Floats, Floats | None]], size: int
-) -> Callable[[NDArray[np.uint8], Activations], Floats]:
-    """Formats of one scale d per 32, and maybe an offset m: [fma(m, sum, acc)], then fma(integer sum, d * scale, acc)."""
-
-    def expected(raw: NDArray[np.uint8], acts: Activations) -> Floats:
-        q, d, m = take(raw.reshape(len(raw), -1, size))
-        dots, acc = _dots(q, acts), np.zeros((len(acts.values), len(raw)), np.float32)
-        for g in range(q.shape[1]):
-            if m is not None:
-                acc = fma(m[:, g], acts.sums[:, g : g + 1], acc)
-            acc = fma(dots[:, :, g], d[:, g] * acts.scales[:, g : g + 1], acc)
-        return acc
-
-    return expected
-
-
-def _take_q5_0(b: NDArray[np.uint8]) -> tuple[Any, Floats, Floats | None]:
-    high = np.unpackbits(b[..., 2:6], axis=-1, bitorder="little")
-    return _nibbles(b[..., 6:]).astype(np.int8) + 16 * high.astype(np.int8) - 16, _half(b[..., :2]), None
-
-
-def _q4_k(raw: NDArray[np.uint8], acts: Activations) -> Floats:
-    from edgellm.kernels.formats.q4_k import scales_and_mins
-
-    b = raw.reshape(len(raw), -1, 144)
-    n, supers, _ = b.shape
-    pairs = [scales_and_mins(b[:, i, 4:16]) for i in range(supers)]
-    scale, minimum = (np.stack([pair[j] for pair in pairs], 1).reshape(n, -1).astype(np.int64) for j in (0, 1))
-    dots = _dots(_nibbles(b[..., 16:].reshape(n, -1, 32)).reshape(n, -1, 32), acts) * scale
-    acc = np.zeros((len(acts.values), n), np.float32)
-    for i in range(supers):
-        s, u = np.zeros_like(acc), np.zeros_like(acc)
-        for g in range(8 * i, 8 * i + 8):
-            s = fma(dots[:, :, g], acts.scales[:, g : g + 1], s)
-            u = fma(minimum[:, g], acts.sums[:, g : g + 1], u)
-        acc = fma(_half(b[:, i, 0:2]), s, acc)
-        acc = fma(-_half(b[:, i, 2:4]), u, acc)
-    return acc
-
-
-def _q6_k(raw: NDArray[np.uint8], acts: Activations) -> Floats:
-    b = raw.reshape(len(raw), -1, 210)
-    n, supers, _ = b.shape
-    low = _nibbles(b[..., :128].reshape(n, -1, 64)).reshape(n, -1, 16)
-    high = np.stack([b[..., 128:192].reshape(n, -1, 32) >> shift & 3 for shift in (0, 2, 4, 6)], 2).reshape(n, -1, 16)
-    q = (low | high << 4).astype(np.int64) - 32
-    scale = np.ascontiguousarray(b[..., 192:208]).view(np.int8).reshape(n, -1, 1).astype(np.int64)
-    dots = _dots((q * scale).reshape(n, -1, 32), acts)
-    acc = np.zeros((len(acts.values), n), np.float32)
-    for i in range(supers):
-        s = np.zeros_like(acc)
-        for g in range(8 * i, 8 * i + 8):
-            s = fma(dots[:, :, g], acts.scales[:, g : g + 1], s)
-        acc = fma(_half(b[:, i, 208:210]), s, acc)
-    return acc
-
-
-def _q5_1(raw: NDArray[np.uint8], acts: Activations) -> Floats:
-    b = raw.reshape(len(raw), -1, 24)
-    q = _nibbles(b[..., 8:]).astype(np.int64) + 16 * np.unpackbits(b[..., 4:8], axis=-1, bitorder="little") - 16
-    d, m, dots = _half(b[..., :2]), _half(b[..., 2:4]), _dots(q, acts)
-    acc = np.zeros((len(acts.values), len(raw)), np.float32)
-    for g in range(q.shape[1]):
-        acc = fma(m[:, g], acts.sums[:, g : g + 1], acc)
-        acc = fma(16 * d[:, g], acts.sums[:, g : g + 1], acc)
-        acc = fma(dots[:, :, g], d[:, g] * acts.scales[:, g : g + 1], acc)
-    return acc
-
-
-def _q5_k(raw: NDArray[np.uint8], acts: Activations) -> Floats:
-    from edgellm.kernels.formats.q4_k import scales_and_mins
-
-    b = raw.reshape(len(raw), -1, 176)
-    n, supers, _ = b.shape
-    pairs = [scales_and_mins(b[:, i, 4:16]) for i in range(supers)]
-    scale, minimum = (np.stack([pair[j] for pair in pairs], 1).reshape(n, -1).astype(np.int64) for j in (0, 1))
-    high = np.stack([b[..., 16:48] >> g & 1 for g in range(8)], 2).reshape(n, -1, 32).astype(np.int64)
-    q = _nibbles(b[..., 48:].reshape(n, -1, 32)).reshape(n, -1, 32) + 16 * high - 16
-    dots = _dots(q, acts) * scale
-    acc = np.zeros((len(acts.values), n), np.float32)
-    for i in range(supers):
-        s, u = np.zeros_like(acc), np.zeros_like(acc)
-        for g in range(8 * i, 8 * i + 8):
-            s = fma(16 * scale[:, g], acts.sums[:, g : g + 1], s)
-            s = fma(dots[:, :, g], acts.scales[:, g : g + 1], s)
-            u = fma(minimum[:, g], acts.sums[:, g : g + 1], u)
-        acc = fma(_half(b[:, i, 0:2]), s, acc)
-        acc = fma(-_half(b[:, i, 2:4]), u, acc)
-    return acc
-
-
-_EXPECTED = {
-    "Q4_0": _simple(lambda b: (_nibbles(b[..., 2:]).astype(np.int8) - 8, _half(b[..., :2]), None), 18),
-    "Q5_1": _q5_1,
-    "Q5_K": _q5_k,
-    "Q4_1": _simple(lambda b: (_nibbles(b[..., 4:]), _half(b[..., :2]), _half(b[..., 2:4])), 20),
-    "Q5_0": _simple(_take_q5_0, 22),
-    "Q8_0": _simple(lambda b: (b[..., 2:].view(np.int8), _half(b[..., :2]), None), 34),
-    "Q4_K": _q4_k,
-    "Q6_K": _q6_k,
-}
-assert set(_EXPECTED) == set(INT8_FORMATS), "a new format needs its order of float operations here"
+def _panel_product(level: str, name: str, raw: NDArray[np.uint8], x: Floats, into: Floats | None) -> Floats:
+    """The same by the kernel for many tokens, on packed rows and on raw ones, whose results must be the same."""
+    packed, count, width = formats.get(name).packed, len(x), x.shape[1]
+    rows, plain = -(-count // 12) * 12, packed.codes is None
+    padded = np.concatenate([x, np.zeros((rows - count, width), np.float32)])
+    acts = make_rows(padded) if plain else write_tiles(level, padded, 4)
+    row_bytes = acts.strides[0] if plain else acts.strides[0] // 4
+    tokens, kernels, matrix = 3 if plain else 4, get_kernels(level), pack(level, name, raw, width)
+    results = []
+    for weights_, pack_kernel in ((matrix, 0), (make_copy(raw), kernels[f"pack_{name.lower()}"])):
+        y = make_rows(np.zeros((rows, 8 * len(matrix)), np.float32))
+        if into is not None:
+            y[:count, : into.shape[1]] = into
+        bounds = np.array([0, len(matrix)], np.int64)
+        arguments = [address(weights_), address(acts), address(y), 1, width // packed.columns, address(bounds),
+                     int(into is not None), matrix.strides[0], y.strides[0], kernels[f"panel_{name.lower()}"],
+                     row_bytes * tokens, tokens, 2, slots.TOKENS, pack_kernel, raw.shape[1], len(raw)]  # fmt: skip
+        if not plain:
+            units = width // packed.columns
+            arguments += [kernels[f"unpack_{name.lower()}"], panel_bytes(packed, units), panel_layout(packed).unit]
+        call(level, "matmul_panels", arguments, [0], {slots.TOKENS: count})
+        results.append(y[:count, : len(raw)].copy())
+    assert np.array_equal(results[0].view(np.uint32), results[1].view(np.uint32)), "raw rows give other bits"
+    return results[0]

@@ -20,6 +20,7 @@ from random_weights import get_row_bytes, make_random
 from tiny_vocabulary import make_bpe, make_spm
 
 CAN_QUANTISE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+NOT_FOR_WEIGHTS = "Q8_K"  # ggml keeps activations in it: tests of what is not supported use it, all zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,8 @@ def _pack(name: str, values: NDArray[np.float32], form: str, seed: int) -> NDArr
     if form in CAN_QUANTISE:
         return quants.quantize(values, GGMLQuantizationType[form])
     rows = values.size // values.shape[-1]
+    if form == NOT_FOR_WEIGHTS:
+        return np.zeros((rows, get_row_bytes(form, values.shape[-1])), np.uint8)
     return make_random(form, rows, values.shape[-1], _get_std(name, values.shape), _get_generator(name, seed))
 
 

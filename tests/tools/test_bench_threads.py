@@ -78,12 +78,13 @@ def test_ratios_are_of_paired_rounds() -> None:
     assert bench_threads.make_rows([two, one | {"pin": True}])[1][:2] == ["1, pinned", "60.0"]
 
 
-def test_work_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_threads, "SETTLE_S", 0)
-    monkeypatch.setattr(bench_threads, "IDLE_S", 0.05)
-    assert bench_threads.idle_share() < 0.5
-    monkeypatch.setattr(bench_threads.time, "sleep", lambda s: [sum(range(1000)) for _ in range(3000)])
-    assert bench_threads.idle_share() > 0.5
+def test_idleness_is_cpu_time_by_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    cpu, wall = iter([1.0, 1.5]), iter([10.0, 12.0])
+    clocks = SimpleNamespace(sleep=slept.append, process_time=lambda: next(cpu), perf_counter=lambda: next(wall))
+    monkeypatch.setattr(bench_threads, "time", clocks)
+    assert bench_threads.idle_share() == 0.25
+    assert slept == [bench_threads.SETTLE_S, bench_threads.IDLE_S]
 
 
 def test_a_whole_measurement(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import cpu_kernels as cpu
+import expected_products as oracle
 import numpy as np
 import pytest
 
@@ -31,7 +32,7 @@ def run_norm(level: str, x: np.ndarray, weight: np.ndarray, parts: int, how: int
     rows, weight = cpu.make_rows(x, fill=SENTINEL), aligned_f32(weight)
     width = x.shape[1] // parts
     arguments = [address(rows), rows.strides[0], address(weight), cpu.float_word(1e-5), parts, width]
-    arguments += [address(out), stride, how, 2]
+    arguments += [address(out), stride, how, 2, 1]
     cpu.call(level, "norm", arguments, shuffled(len(x) * parts))
 
 
@@ -59,7 +60,7 @@ def test_norm_quantises(width: int, level: str) -> None:
     tiles = aligned(3 * width // 32 * 96).reshape(3, width // 32, 96)
     run_norm(level, x, weight, 1, slots.QUANTISE, tiles, width // 32)
     got, _ = cpu.read_tiles(tiles, 5, 2)
-    want = cpu.quantised(plain[:, :width])
+    want = oracle.quantised(plain[:, :width])
     assert all(np.array_equal(getattr(got, f), getattr(want, f)) for f in ("values", "scales", "sums"))
 
 
@@ -77,7 +78,7 @@ def run_gated(level: str, gate: np.ndarray, up: np.ndarray, activation: int, how
     a, b = cpu.make_rows(gate), cpu.make_rows(up)
     groups, some = a.shape[1] // 32, 2
     stride = groups if how == slots.QUANTISE else out.strides[0]
-    arguments = [address(a), address(b), a.strides[0], groups, some, activation, address(out), stride, how, 1]
+    arguments = [address(a), address(b), a.strides[0], groups, some, activation, address(out), stride, how, 1, 1]
     cpu.call(level, "gated", arguments, shuffled(len(gate) * -(-groups // some)))
 
 
@@ -95,7 +96,7 @@ def test_gated(name: str, code: int, width: int, level: str) -> None:
     if width % 32 == 0:
         tiles = aligned(4 * width // 32 * 48).reshape(4, width // 32, 48)
         run_gated(level, gate, up, code, slots.QUANTISE, tiles)
-        got, want = cpu.read_tiles(tiles, 4, 1)[0], cpu.quantised(out[:, :width])
+        got, want = cpu.read_tiles(tiles, 4, 1)[0], oracle.quantised(out[:, :width])
         assert all(np.array_equal(getattr(got, f), getattr(want, f)) for f in ("values", "scales", "sums"))
 
 

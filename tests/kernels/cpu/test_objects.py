@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tiny_models import write_tiny
 
-from edgellm.kernels.cpu import isa, objects
+from edgellm.kernels.cpu import isa, objects, store
 from edgellm.kernels.cpu.memory import address
 from edgellm.kernels.cpu.slots import ARG, OP_WORDS
 from edgellm.kernels.cpu.threads import run_chunk
@@ -28,6 +28,7 @@ NAMES = ["add_rows", "quantise"]
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts as a new process would, knowing no address."""
     monkeypatch.setattr(objects, "_loaded", {})
+    monkeypatch.delenv("EDGELLM_KERNELS", raising=False)
 
 
 @pytest.fixture
@@ -36,13 +37,13 @@ def cache(tmp_path: Path) -> Path:
     folder = tmp_path / "kernels" / objects.cache_key(LEVEL)
     folder.mkdir(parents=True)
     for name in NAMES:
-        objects.write_object(folder, name, get_code(name))
+        store.write_object(folder, name, get_code(name))
     return tmp_path / "kernels"
 
 
 def get_code(name: str) -> bytes:
     cpu.get_kernels(LEVEL.name)
-    code = objects.read_object(cpu.paths.home() / "kernels" / objects.cache_key(LEVEL), name)
+    code = store.read_object(cpu.paths.home() / "kernels" / objects.cache_key(LEVEL), name)
     assert code is not None
     return code
 
@@ -72,11 +73,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names that are compiled; the code comes from the user's cache, which takes no time."""
     names: list[str] = []
 
-    def copy(wanted: list[str], level: isa.Level, folder: Path, progress: object) -> None:
+    def copy(wanted: list[str], target: object, folder: Path, progress: object) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.undo()
             for name in wanted:
-                objects.write_object(folder, name, CODES[name])
+                store.write_object(folder, name, CODES[name])
         names.extend(wanted)
 
     for name in NAMES:
@@ -136,7 +137,7 @@ def test_an_object_of_another_machine_is_not_used(cache: Path, compiled: list[st
     shutil.rmtree(ours)
     theirs.mkdir()
     for name in NAMES:
-        objects.write_object(theirs, name, CODES[name])
+        store.write_object(theirs, name, CODES[name])
     objects.addresses(NAMES, LEVEL, cache)
     assert sorted(compiled) == sorted(NAMES)
     compiled.clear()
@@ -151,12 +152,13 @@ def test_a_folder_in_the_place_of_an_object(cache: Path, compiled: list[str], mo
     path = cache / objects.cache_key(LEVEL) / "add_rows.o"
     path.unlink()
     path.mkdir()
-    assert objects.read_object(path.parent, "add_rows") is None
+    assert store.read_object(path.parent, "add_rows") is None
 
 
 def test_levels_and_sources_have_their_own_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {objects.cache_key(level) for level in isa.LEVELS}
     monkeypatch.setattr(Path, "read_bytes", lambda self: b"another text")
+    monkeypatch.setattr(store, "source_hash", store.source_hash.__wrapped__)
     assert len(keys | {objects.cache_key(level) for level in isa.LEVELS}) == 2 * len(isa.LEVELS)
 
 
@@ -180,9 +182,9 @@ def test_an_interrupted_write_leaves_nothing(cache: Path, monkeypatch: pytest.Mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(objects.os, "replace", interrupted)
+    monkeypatch.setattr(store.os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        objects.write_object(folder, "new", b"code")
+        store.write_object(folder, "new", b"code")
     assert sorted(folder.iterdir()) == before
 
 
@@ -233,7 +235,7 @@ def test_without_helper_processes_it_compiles_here(
 ONE_START = """
 import sys
 from pathlib import Path
-from edgellm.kernels.cpu import isa, objects
+from edgellm.kernels.cpu import isa, objects, store
 print(objects.addresses(["nothing"], isa.choose().level, Path(sys.argv[1]))["nothing"] > 0, "numba" in sys.modules)
 """
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import cpu_kernels as cpu
+import expected_products as oracle
 import numpy as np
 import pytest
 from random_weights import make_random
 
 from edgellm.kernels import formats
 
-# Offsets in a group, per format: where the scales lie that the extremes leave alone (all else is a weight or a factor).
-SCALE_BYTES = {"Q4_0": 2, "Q4_1": 4, "Q5_0": 2, "Q5_1": 4, "Q8_0": 2, "Q4_K": 4, "Q5_K": 4, "Q6_K": 0}
+# Bytes of a group, per format, that hold weights and integer factors; the extremes leave the scales beside them alone.
+BODIES = {
+    **{name: slice(2, None) for name in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS")},
+    **{name: slice(4, None) for name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")},
+    "Q2_K": slice(80),
+    "Q3_K": slice(108),
+    "Q6_K": slice(208),
+    "MXFP4": slice(1, None),
+}
+ENDS = {"Q8_0": (0x80, 0x7F), "MXFP4": (0x77, 0xFF)}  # what codes of all zeros and all ones are not
 
 
 def random_weights(name: str, rows: int, width: int, seed: int = 0) -> np.ndarray:
@@ -44,7 +53,7 @@ def test_quantised_rows(level: str, tokens: int) -> None:
     x[5, ::2], x[5, 1::2] = 3e38, -3e38
     x[6] = -0.0
     got, starts = cpu.read_tiles(cpu.write_tiles(level, x, tokens), len(x), tokens)
-    want = cpu.quantised(x)
+    want = oracle.quantised(x)
     assert np.array_equal(got.values, want.values)
     assert_same_bits(got.scales, want.scales)
     assert_same_bits(got.sums + np.float32(0), want.sums + np.float32(0))
@@ -106,14 +115,14 @@ def test_packing_keeps_every_byte_and_repeats_the_last_row(name: str) -> None:
 
 # ---- products ----
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
-@pytest.mark.parametrize("tokens", cpu.TILE_TOKENS)
+@pytest.mark.parametrize("tokens", cpu.WAYS_TO_MULTIPLY)
 @pytest.mark.parametrize("name", cpu.FORMAT_NAMES)
 def test_random_bytes(name: str, tokens: int, level: str) -> None:
     small = smallest_width(name)
     for rows, width in ((13, small), (17, 3 * small), (5, 512)):
         weights, x = random_weights(name, rows, width), random_rows(6, width)
         got = cpu.product(level, name, weights, x, tokens)
-        assert_same_bits(got, cpu.expected_product(name, weights, x))
+        assert_same_bits(got, oracle.expected_product(name, weights, x))
         exact = x.astype(np.float64) @ formats.get(name).dequantize(weights).astype(np.float64).T
         assert (np.abs(got - exact) <= error_bound(name, weights, x)).all()
 
@@ -124,7 +133,7 @@ def error_bound(name: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     rounding = np.abs(x).astype(np.float64) @ size.T * (x.shape[1] + 16) * 2.0**-24
     if name not in cpu.INT8_FORMATS:
         return rounding
-    step = np.repeat(cpu.quantised(x).scales.astype(np.float64), 32, axis=1)
+    step = np.repeat(oracle.quantised(x).scales.astype(np.float64), 32, axis=1)
     return 0.501 * step @ size.T + 4 * rounding
 
 
@@ -132,20 +141,20 @@ def error_bound(name: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
 def test_every_number_of_rows(name: str) -> None:
     width = smallest_width(name)
     weights, x = random_weights(name, 17, width), random_rows(2, width)
-    want = cpu.expected_product(name, weights, x)
+    want = oracle.expected_product(name, weights, x)
     for rows in range(1, 18):
         for level in cpu.get_available_levels():
             assert_same_bits(cpu.product(level, name, weights[:rows], x, 2), want[:, :rows])
 
 
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
-@pytest.mark.parametrize("tokens", cpu.TILE_TOKENS)
+@pytest.mark.parametrize("tokens", cpu.WAYS_TO_MULTIPLY)
 @pytest.mark.parametrize("name", cpu.FORMAT_NAMES)
 def test_adding_to_what_is_there(name: str, tokens: int, level: str) -> None:
     width = 2 * smallest_width(name)
     weights, x, before = random_weights(name, 11, width), random_rows(5, width), random_rows(5, 11, 1)
     got = cpu.product(level, name, weights, x, tokens, before)
-    assert_same_bits(got, before + cpu.expected_product(name, weights, x))
+    assert_same_bits(got, before + oracle.expected_product(name, weights, x))
 
 
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
@@ -155,15 +164,15 @@ def test_zero_groups_give_exact_zeros(name: str, level: str) -> None:
     assert not cpu.product(level, name, np.zeros_like(weights), x, 4).any()
     assert not cpu.product(level, name, weights, np.zeros_like(x), 4).any()
     x[:, 32:480] = 0
-    assert_same_bits(cpu.product(level, name, weights, x, 4), cpu.expected_product(name, weights, x))
+    assert_same_bits(cpu.product(level, name, weights, x, 4), oracle.expected_product(name, weights, x))
 
 
 def extreme_weights(name: str, fill: str) -> np.ndarray:
     """Every weight and integer scale at an end of its range, or at random ends; sane scales."""
     groups = random_weights(name, 16, 512).reshape(-1, formats.get(name).group_bytes)
-    low, high = (0x80, 0x7F) if name == "Q8_0" else (0, 0xFF)
+    low, high = ENDS.get(name, (0, 0xFF))
     rng = np.random.default_rng(3)
-    body = groups[:, SCALE_BYTES[name] : 208 if name == "Q6_K" else None]
+    body = groups[:, BODIES[name]]
     ends = {"low": [low], "high": [high], "random": [low, high]}[fill]
     body[:] = rng.choice(np.array(ends, np.uint8), body.shape)
     if name == "Q6_K":
@@ -179,30 +188,41 @@ def test_extremes_overflow_nothing(name: str, fill: str, level: str) -> None:
     x = np.empty((6, 512), np.float32)
     x[0], x[1], x[2:] = 127, -127, np.random.default_rng(4).choice([-127.0, 127.0], (4, 512))
     x[1, ::32] = 127  # the scale is one whatever the signs: quantising loses nothing
-    want = cpu.expected_product(name, weights, x)
+    want = oracle.expected_product(name, weights, x)
     exact = x.astype(np.float64) @ formats.get(name).dequantize(weights).astype(np.float64).T
     size = np.abs(x).astype(np.float64) @ np.abs(formats.get(name).dequantize(weights)).astype(np.float64).T
     assert (np.abs(want - exact) <= 3e-6 * size).all()
-    for tokens in cpu.TILE_TOKENS:
+    for tokens in cpu.WAYS_TO_MULTIPLY:
         assert_same_bits(cpu.product(level, name, weights, x, tokens), want)
+
+
+@pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
+def test_every_exponent_of_mxfp4(level: str) -> None:
+    """Subnormal scales, subnormal sums, the largest scale."""
+    weights, x = random_weights("MXFP4", 256, 32), random_rows(5, 32) / np.float32(2**20)
+    weights[:, 0] = np.arange(256)
+    want = oracle.expected_product("MXFP4", weights, x)
+    assert np.isfinite(want).all() and (np.abs(want[:, :3]) < 2.0**-126).all()
+    for tokens in cpu.WAYS_TO_MULTIPLY:
+        assert_same_bits(cpu.product(level, "MXFP4", weights, x, tokens), want)
 
 
 # ---- the oracle itself ----
 def test_fma_rounds_once() -> None:
     x, y, z = (np.array([v], np.float32) for v in (1 + 2.0**-12, 1 + 2.0**-12, -1))
-    assert cpu.fma(x, y, z)[0] == 2.0**-11 + 2.0**-24  # x * y alone would lose the last term
+    assert oracle.fma(x, y, z)[0] == 2.0**-11 + 2.0**-24  # x * y alone would lose the last term
     # Halfway between two float32 in float64, but not exactly: rounding twice would go to even.
     x, y, z = (np.array([v], np.float32) for v in (2.0**-50, 2.0**-50, 1 + 2.0**-23))
-    assert cpu.fma(x, y, z)[0] == 1 + 2.0**-23
+    assert oracle.fma(x, y, z)[0] == 1 + 2.0**-23
     z = np.array([1], np.float32)
     x, y = np.array([1 + 2.0**-23], np.float32), np.array([2.0**-24], np.float32)  # 2^-24 + 2^-47: just above half
-    assert cpu.fma(x, y, z)[0] == 1 + 2.0**-23 and np.float32(1 + 2.0**-24) == 1
+    assert oracle.fma(x, y, z)[0] == 1 + 2.0**-23 and np.float32(1 + 2.0**-24) == 1
     from fractions import Fraction
 
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(200).astype(np.float32) for _ in range(2))
     c = (-a.astype(np.float64) * b * (1 + rng.choice([0, 2.0**-30, 2.0**-24, 1.0], 200))).astype(np.float32)
-    for i, got in enumerate(cpu.fma(a, b, c)):
+    for i, got in enumerate(oracle.fma(a, b, c)):
         exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
         near = [np.nextafter(got, np.float32(s)) for s in (-np.inf, np.inf)]
         assert all(abs(Fraction(float(got)) - exact) <= abs(Fraction(float(n)) - exact) for n in near)

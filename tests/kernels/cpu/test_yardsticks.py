@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgellm import paths
-from edgellm.kernels.cpu import bandwidth, isa, objects, peak_rate, threads
+from edgellm.kernels.cpu import bandwidth, objects, peak_rate, threads
 from edgellm.kernels.cpu.memory import address, aligned
 from edgellm.kernels.cpu.slots import ARG, OP_WORDS
 
@@ -33,7 +33,7 @@ def team() -> Iterator[threads.Threads]:
 
 
 def get_kernels() -> dict[str, int]:
-    level = isa.choose().level
+    level = objects.choose_level().level
     names = [*NAMES, *peak_rate.peak_kernels(level)]
     return objects.addresses(names, level, paths.home() / "kernels")
 
@@ -70,7 +70,7 @@ def test_each_step_multiplies_and_adds_on_every_sum(level_name: str, steps: int)
 
 
 def test_operations_are_counted(team: threads.Threads, two_seconds: None) -> None:
-    name = peak_rate.peak_kernels(isa.choose().level)[0]
+    name = peak_rate.peak_kernels(objects.choose_level().level)[0]
     peak = peak_rate.Peak(team, get_kernels(), name, steps=3)
     chunks = 2 * peak_rate._CHUNKS
     assert peak.rate() == 3 * chunks * 12 * 32 * 2 / 2

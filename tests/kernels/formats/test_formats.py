@@ -21,6 +21,10 @@ SCALE_OFFSETS = {
     "Q4_K": (0, 2),
     "Q5_K": (0, 2),
     "Q6_K": (208,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
 }
 ODD_SCALES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x7C00, 0xFC00, 0x7E01, 0x7D00, 0x7BFF, 0x3C00], np.uint16)
 
@@ -67,6 +71,16 @@ def test_odd_scales(name: str) -> None:
         assert_same_bits(format.dequantize(rows), expected(rows, name))
 
 
+def test_every_exponent_of_mxfp4() -> None:
+    """Byte 0 of a group: subnormal scales first, then all powers of two; the largest times 12 is infinite."""
+    rows = np.random.default_rng(3).integers(0, 256, (256, 17), np.uint8)
+    rows[:, 0] = np.arange(256)
+    rows[:, 1:] = 17 * np.arange(16)  # every code
+    got = formats.get("MXFP4").dequantize(rows)
+    assert_same_bits(got, expected(rows, "MXFP4"))
+    assert got[0, 1] == 2.0**-128 and np.isinf(got[255]).any() and not np.isnan(got).any()
+
+
 def test_every_half_is_exact_in_single() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16)
     got = formats.get("F16").dequantize(halves.view(np.uint8).reshape(256, -1)).ravel()
@@ -88,5 +102,5 @@ def test_dequantize_reads_read_only_rows() -> None:
 
 
 def test_unknown_format_names_those_there_are() -> None:
-    with pytest.raises(UnsupportedError, match=r"IQ3_XXS.*BF16, F16, F32, Q4_0"):
-        formats.get("IQ3_XXS")
+    with pytest.raises(UnsupportedError, match=r"Q8_K.*BF16, F16, F32, .*Q4_0"):
+        formats.get("Q8_K")

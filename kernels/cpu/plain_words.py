@@ -1,0 +1,88 @@
+"""Words on tiles of plain weights: R groups of eight rows times T tokens, activations float32 and row by row.
+
+Even and odd columns are summed apart and added at the end: one chain of multiply-adds would wait for itself. Weights are
+eight values per column, one per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from llvmlite import ir
+
+from . import simd
+from .dots import INTS
+from .lanes import FLOATS, Tile, float_at, make_tuple, store_rows, take_apart
+from .simd import word
+from .vector import I16, I64, constant, fma_of, half_to_float, i64, pointer, void
+
+CHAINS = 2
+PANEL_TOKENS, PANEL_ROWS = 3, 2  # with two chains: twelve sums, of sixteen registers
+
+
+def _shorts(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+    return b.load(pointer(b, p, ir.VectorType(I16, 8)), align=1)
+
+
+def _single(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+    return b.load(pointer(b, p, FLOATS), align=1)
+
+
+def _half(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+    return half_to_float(b, _shorts(b, p))
+
+
+def _upper_half(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
+    """Eight bfloat16 as float32."""
+    return b.bitcast(b.shl(b.zext(_shorts(b, p), INTS), constant(INTS, 16)), FLOATS)
+
+
+_LOADS: dict[str, Callable[..., ir.Value]] = {"F32": _single, "F16": _half, "BF16": _upper_half}
+
+
+def plain_words(number: str, size: int, tokens: int) -> ModuleType:
+    """The words for weights of a plain format, eight of them in `size` bytes. tokens: of a tile; 0 for a panel's tile."""
+    T, R = (tokens, 1) if tokens else (PANEL_TOKENS, PANEL_ROWS)
+    load, cells = _LOADS[number], R * T
+    F = Tile("f", FLOATS, CHAINS * cells)
+    w: Any = ModuleType("plain_words")
+    w.PAIR = CHAINS * size
+    w.zero = word(F)(lambda b: make_tuple(b, [constant(FLOATS, 0.0)] * (CHAINS * cells)))
+
+    def columns(count: int) -> Any:
+        """Add the products of some columns. The second eight rows are `gap` bytes behind the first."""
+
+        def lower(
+            b: ir.IRBuilder, acc: ir.Value, p: ir.Value, gap: ir.Value, x: ir.Value, stride: ir.Value
+        ) -> ir.Value:
+            sums = take_apart(b, acc)
+            places = [b.add(p, b.mul(gap, I64(r))) if r else p for r in range(R)]
+            for c in range(count):
+                weights = [load(b, b.add(at, I64(size * c))) for at in places]
+                for t in range(T):
+                    v = float_at(b, b.add(x, b.mul(stride, I64(t))), 4 * c)
+                    for r in range(R):
+                        i = c * cells + r * T + t
+                        sums[i] = fma_of(b, weights[r], v, sums[i])
+            return make_tuple(b, sums)
+
+        return word(F, F, i64, i64, i64, i64)(lower)
+
+    w.pair, w.single = columns(CHAINS), columns(1)
+
+    @word(void, i64)
+    def fetch(b: ir.IRBuilder, p: ir.Value) -> None:
+        for line in range(-(-CHAINS * size // 64) if tokens else 0):
+            simd.prefetch_line(b, b.add(p, I64(64 * line)))
+
+    @word(void, i64, i64, F, i64)
+    def store(b: ir.IRBuilder, y: ir.Value, stride: ir.Value, acc: ir.Value, flags: ir.Value) -> None:
+        sums = take_apart(b, acc)
+        both = [b.fadd(even, odd) for even, odd in zip(sums[:cells], sums[cells:], strict=True)]
+        store_rows(b, y, stride, both, T, flags)
+
+    w.fetch, w.store = fetch, store
+    words: ModuleType = w
+    return words
