@@ -176,7 +176,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    names = {"type": str.upper, "default": list(FORMATS), "metavar": "NAME"}
+    names: dict[str, Any] = {"type": str.upper, "default": list(FORMATS), "metavar": "NAME"}
     add("--formats", nargs="+", help="formats to measure (default: all)", **names)
     add("--only", nargs="+", default=list(PHASES), choices=PHASES, help="phases to measure (default: all)")
     numbers = {

@@ -152,7 +152,8 @@ class FormatBench:
         self.team: Any = self.backend.threads
         self._slot = self.cache.open()
         self.cache.reserve(self._slot, tokens)
-        self._run, self.team.run = self.team.run, self._timed_run
+        self._run = self.team.run
+        self.team.run = self._timed_run  # type: ignore[method-assign]
         self._tapes: dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
         self._seconds = 0.0
 

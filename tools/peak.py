@@ -36,7 +36,7 @@ def measure(threads: int, rounds: int) -> dict[str, Any]:
     kernels = objects.addresses([*KERNELS, "read_memory", *names], level, home() / "kernels")
     team = Threads(threads, kernels, 4096)
     try:
-        yardsticks = [Reader(team, kernels), *(Peak(team, kernels, name) for name in names)]
+        yardsticks: list[Any] = [Reader(team, kernels), *(Peak(team, kernels, name) for name in names)]
         rates: list[list[float]] = [[] for _ in yardsticks]
         for number in range(rounds + 1):
             for kind, one in zip(rates, yardsticks, strict=True):

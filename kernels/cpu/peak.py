@@ -1,7 +1,7 @@
 """Kernels that only multiply and add: the yardstick that prefill is measured against. `peak_rate.py` runs them.
 
 On the levels of `PINNED` every operand stays in a register. On the others a step is what matrix kernels do there, the
-level's own multiply-add of `dots.py`, on operands that stay in L1.
+level's own multiply-add of `dots.py`, on operands that stay in L1. For i8mm that is sdot: whole tiles by smmla may be faster.
 """
 
 from __future__ import annotations
