@@ -11,6 +11,7 @@ DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 64
 DEFAULT_MAX_CONTEXT = 4096
 WEIGHT_LAYOUTS = ("auto", "packed", "raw")
+PACKED_SUFFIX = ".packed"
 
 
 def _check_int(name: str, value: object, low: int, high: int | None = None) -> None:
@@ -37,7 +38,8 @@ class EngineConfig:
     max_context: tokens a sequence may hold; None for min(4096, the length the model was trained for).
     prefill_chunk: most prompt tokens in one forward pass.
     max_sequences: sequences that may be in flight at once.
-    weights: "packed" (re-ordered at load, fastest), "raw" (used from the mapped file as it is), "auto" chooses.
+    weights: "packed" (re-ordered at load, fastest), "raw" (used from the mapped file as it is), "auto" (packed where there is
+    the memory), or the path of a file that `edgellm pack --output` wrote. "auto" and "packed" use such a file in its usual place.
     """
 
     threads: int | None = None
@@ -53,8 +55,9 @@ class EngineConfig:
             _check_int("max_context", self.max_context, 1)
         _check_int("prefill_chunk", self.prefill_chunk, 1, 1 << 14)
         _check_int("max_sequences", self.max_sequences, 1, 1024)
-        if self.weights not in WEIGHT_LAYOUTS:
-            raise OptionError(f"weights must be one of {', '.join(WEIGHT_LAYOUTS)}, not {self.weights!r}")
+        if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):
+            layouts = ", ".join(WEIGHT_LAYOUTS)
+            raise OptionError(f"weights must be one of {layouts} or a {PACKED_SUFFIX} file, not {self.weights!r}")
 
 
 @dataclass(frozen=True, slots=True)

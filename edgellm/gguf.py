@@ -7,10 +7,13 @@ the business of `loader.py`, the tokenizer and the architectures.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import mmap
 import os
 import re
 import stat
+import struct
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,18 +27,31 @@ from .gguf_types import GGML_TYPES, GGMLType
 
 __all__ = ["GGML_TYPES", "GGMLType", "GGUFFile", "StringArray", "TensorInfo", "open_gguf"]
 
+_SAMPLES, _SAMPLE_BYTES = 16, 4096  # of a file's tensors: places that two models of one shape differ in
 _SPLIT_NAME = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a model: its map, and when it was changed last."""
+
+    path: Path
+    map: mmap.mmap
+    changed_ns: int
 
 
 class GGUFFile:
     """An open model. Metadata scalars are Python values, numeric arrays NumPy arrays, string arrays `StringArray`."""
 
-    def __init__(self, path: Path, maps: list[mmap.mmap], headers: list[Header]) -> None:
+    def __init__(self, path: Path, parts: list[Part], headers: list[Header]) -> None:
+        maps = [part.map for part in parts]
         self.path = path
+        self.parts = tuple(part.path for part in parts)
         self.metadata: dict[str, Any] = headers[0].metadata
         self.tensors: dict[str, TensorInfo] = {}
         self.nbytes = sum(len(m) for m in maps)
         self._maps = maps
+        self._changed_ns = [part.changed_ns for part in parts]
         for header in headers:
             for name, info in header.tensors.items():
                 if name in self.tensors:
@@ -57,6 +73,22 @@ class GGUFFile:
         for part, mapped in enumerate(self._maps):
             starts = [info.offset for info in self.tensors.values() if info.part == part]
             _forget(mapped, 0, min(starts, default=len(mapped)))
+
+    def identity(self) -> str:
+        """Return a text that is another one when the model is: a hash of its files' sizes, times of change, heads (names
+        and places of all tensors included) and of samples of their tensors. Reading gigabytes to be surer would take longer
+        than what the answer is wanted for.
+        """
+        digest = hashlib.sha256()
+        for part, mapped in enumerate(self._maps):
+            starts = sorted(info.offset for info in self.tensors.values() if info.part == part)
+            head = starts[0] if starts else len(mapped)
+            digest.update(struct.pack("<QQQ", len(mapped), self._changed_ns[part], head))
+            with memoryview(mapped) as view:
+                digest.update(view[:head])
+                for start in starts[:: -(-len(starts) // _SAMPLES) or 1]:
+                    digest.update(view[start : start + _SAMPLE_BYTES])
+        return digest.hexdigest()
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a metadata value, or `default` where the file lacks the key."""
@@ -101,37 +133,38 @@ def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     an unknown version, byte order or tensor type.
     """
     path = Path(path)
-    maps: list[mmap.mmap] = []
+    parts: list[Part] = []
     try:
-        headers = [_open_part(path, maps, 0)]
+        headers = [_open_part(path, parts)]
         count = _get_count(headers[0], "split.count", 1, path)
         if count > 1:
-            _close_maps(maps)
-            maps.clear()
-            parts = _find_parts(path, count)
-            headers = [_open_part(part, maps, i) for i, part in enumerate(parts)]
-            _check_parts(parts, headers)
-        return GGUFFile(path, maps, headers)
+            _close_maps([part.map for part in parts])
+            parts.clear()
+            paths = _find_parts(path, count)
+            headers = [_open_part(p, parts) for p in paths]
+            _check_parts(paths, headers)
+        return GGUFFile(path, parts, headers)
     except BaseException:
-        _close_maps(maps)
+        _close_maps([part.map for part in parts])
         raise
 
 
-def _open_part(path: Path, maps: list[mmap.mmap], part: int) -> Header:
-    """Map a file, add the map to `maps`, return the file's header."""
+def _open_part(path: Path, parts: list[Part]) -> Header:
+    """Map a file, add it to `parts`, return the file's header."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):  # asked before opening: opening a pipe would wait for its writer
             raise ModelFileError(f"{path} is not a file" + (" but a folder" if stat.S_ISDIR(mode) else ""))
         with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
+            status = os.fstat(file.fileno())
+            if not status.st_size:
                 return load_header(b"", str(path))
-            maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            parts.append(Part(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), status.st_mtime_ns))
     except FileNotFoundError:
         raise ModelFileError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}") from None
-    return load_header(maps[-1], str(path), part)
+    return load_header(parts[-1].map, str(path), len(parts) - 1)
 
 
 def _forget(mapped: mmap.mmap, start: int, end: int) -> None:

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import models, paths
-from .cache.kv import KVCache
+from . import models, packing, paths
+from .cache.kv import KVCache, read_bytes
 from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .engine import Engine, default_max_context
 from .gguf import GGUFFile, open_gguf
-from .kernels.cache_layout import BLOCK_SIZE, k_tile_bytes, v_tile_bytes
 from .kernels.cpu.backend import CpuBackend
 from .kernels.ops import CacheLayer
 from .runner import Runner
@@ -48,12 +47,7 @@ class LoadedModel:
 
     def cache_bytes(self, num_tokens: int) -> int:
         """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
-        total = 0
-        for layer in self.cache_layers:
-            reach = num_tokens if layer.window is None else min(num_tokens, layer.window)
-            per_block = k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim)
-            total += reach * layer.num_kv_heads * per_block // BLOCK_SIZE
-        return total
+        return read_bytes(self.cache_layers, num_tokens)
 
     def close(self) -> None:
         """Stop the threads and give all memory back."""
@@ -79,11 +73,12 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     architecture = str(file.require("general.architecture"))
     program = models.get(architecture).build(file.metadata, file.tensors)
     tokenizer = Tokenizer.from_gguf(file)
-    file.forget_headers()
     max_context = config.max_context or default_max_context(models.context_length(file.metadata))
     prefill_chunk = min(config.prefill_chunk, max_context)
     cache = KVCache(program.cache_layers, max_context, config.max_sequences, prefill_chunk)
     try:
+        layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
+        file.forget_headers()
         backend = CpuBackend(
             program,
             file,
@@ -93,7 +88,8 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
             max_tokens=prefill_chunk + config.max_sequences,
             max_sequences=config.max_sequences,
             max_context=max_context,
-            packed=config.weights != "raw",
+            packed=layout.packed,
+            mapped=layout.mapped,
             progress=progress,
         )
     except BaseException:

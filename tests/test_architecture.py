@@ -29,7 +29,7 @@ LAYERS = (
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "speculative"),
-    ("engine", "loader", "inspect"),
+    ("engine", "packing", "loader", "inspect", "doctor"),
     ("llm",),
     ("cli", "server", "__main__"),
 )

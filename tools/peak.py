@@ -24,30 +24,26 @@ TITLES = ("threads", "multiply-add GOP/s", "multiply GOP/s", "reading GB/s")
 
 
 def measure(threads: int, rounds: int) -> dict[str, Any]:
-    """Return medians for one number of threads, all kinds in turn."""
+    """Return medians for one number of threads."""
     from edgellm.kernels.cpu import objects
     from edgellm.kernels.cpu.bandwidth import Reader
     from edgellm.kernels.cpu.peak_rate import Peak, peak_kernels
     from edgellm.kernels.cpu.threads import KERNELS, Threads
     from edgellm.paths import home
 
-    level = objects.choose_level().level
+    level, folder = objects.choose_level().level, home() / "kernels"
     names = peak_kernels(level)
-    kernels = objects.addresses([*KERNELS, "read_memory", *names], level, home() / "kernels")
+    kernels = objects.addresses([*KERNELS, *names], level, folder)
+    reading = Reader(folder).read(threads, rounds).median
     team = Threads(threads, kernels, 4096)
     try:
-        yardsticks: list[Any] = [Reader(team, kernels), *(Peak(team, kernels, name) for name in names)]
-        rates: list[list[float]] = [[] for _ in yardsticks]
-        for number in range(rounds + 1):
-            for kind, one in zip(rates, yardsticks, strict=True):
-                rate = one.rate()
-                if number:  # the first pass wakes the threads
-                    kind.append(rate)
+        peaks = [Peak(team, kernels, name) for name in names]
+        passes = [[peak.rate() for peak in peaks] for _ in range(rounds + 1)][1:]  # the first wakes the threads
     finally:
         team.close()
-    reading, multiply_add, *alone = (round(median(kind) / 1e9, 2) for kind in rates)
-    multiply = alone[0] if alone else None
-    return {"threads": threads, "multiply_add_gops": multiply_add, "multiply_gops": multiply, "read_gbps": reading}
+    multiply_add, *alone = (round(median(rates) / 1e9, 2) for rates in zip(*passes, strict=True))
+    multiply, read_gbps = alone[0] if alone else None, round(reading / 1e9, 2)
+    return {"threads": threads, "multiply_add_gops": multiply_add, "multiply_gops": multiply, "read_gbps": read_gbps}
 
 
 def make_rows(results: Sequence[dict[str, Any]]) -> list[list[str]]:

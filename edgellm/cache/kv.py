@@ -39,10 +39,12 @@ def ring_blocks(window: int | None, max_context: int, prefill_chunk: int) -> int
 
 
 def available_bytes() -> int:
-    """Memory that the system could hand out now without swapping."""
+    """Memory that this process could be given now without swapping: what the system has, or the container's limit."""
     import psutil  # type: ignore[import-untyped,unused-ignore]
 
-    return int(psutil.virtual_memory().available)
+    from ..kernels.cpu.limits import memory_left
+
+    return max(0, int(min(psutil.virtual_memory().available, memory_left())))
 
 
 def require_memory(needed_bytes: int, max_context: int, max_sequences: int) -> None:
@@ -215,6 +217,16 @@ class KVCache:
             places.append((base, base + k_bytes))
             base += k_bytes + v_bytes
         return places
+
+
+def read_bytes(layers: Sequence[CacheLayer], num_tokens: int) -> int:
+    """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
+    total = 0
+    for layer in layers:
+        reach = num_tokens if layer.window is None else min(num_tokens, layer.window)
+        per_block = k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim)
+        total += reach * layer.num_kv_heads * per_block // BLOCK_SIZE
+    return total
 
 
 def _array_bytes(layer: CacheLayer, blocks: int) -> tuple[int, int]:

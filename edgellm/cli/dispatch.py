@@ -24,6 +24,8 @@ COMMANDS = {
     "bench": "measure prefill and decode speed, and the share of memory bandwidth they use",
     "tokenize": "show the tokens of a text",
     "inspect": "say what is in a model file and what it needs",
+    "doctor": "say what this machine is and what to expect of it",
+    "pack": "write a model's packed weights to a file, for quicker starts",
     "pull": "fetch a model into the cache",
     "list": "list the models in the cache",
 }

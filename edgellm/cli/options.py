@@ -43,7 +43,8 @@ def add_engine(parser: Parser, *, with_context: bool = True) -> None:
         parser.set_defaults(max_context=None)
     chunk_help = "most prompt tokens in one pass (default: %(default)s)"
     add("--prefill-chunk", type=int, default=default.prefill_chunk, metavar="N", help=chunk_help)
-    layouts = f"{', '.join(WEIGHT_LAYOUTS)}; packed is fastest, raw uses the file as it is (default: %(default)s)"
+    layouts = f"{', '.join(WEIGHT_LAYOUTS)}, or a file of `edgellm pack`: packed is fastest, raw uses the model's file"
+    layouts += " as it is, auto packs where memory allows (default: %(default)s)"
     add("--weights", default=default.weights, metavar="LAYOUT", help=layouts)
 
 

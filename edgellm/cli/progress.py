@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 QUIET_S = 0.5
 # The first word of a stage says its kind ("download smollm2"). These are slow whenever they have anything to do.
 SLOW_KINDS = ("download", "compile", "wait")
-BYTE_KINDS = ("download", "verify", "unpack")
-TITLES = {"compile kernels": "compile the kernels for this CPU (once)", "load": "load the model", "bench": "measure"}
+BYTE_KINDS = ("download", "verify", "unpack", "pack")
+TITLES = {
+    "compile kernels": "compile the kernels for this CPU (once)",
+    "load": "load the model",
+    "bench": "measure",
+    "pack": "pack the weights",
+}
 
 
 class Progress:

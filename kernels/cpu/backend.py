@@ -7,7 +7,7 @@ text and no sequence policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -40,8 +40,8 @@ class CpuBackend:
 
     source: the weights by name. cache: addresses of the cache layers; its block tables come with each batch.
     num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions.
-    packed: re-order matrices at load, or read them as they are mapped. precise: multiply with activations of two int8 parts,
-    about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
+    packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before. precise: multiply
+    with activations of two int8 parts, about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
     """
 
@@ -57,20 +57,21 @@ class CpuBackend:
         max_sequences: int = 1,
         max_context: int = 4096,
         packed: bool = True,
+        mapped: Mapping[str, NDArray[np.uint8]] | None = None,
         precise: bool = False,
         level: isa.Level | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._parts = 2 if precise else 1
         self.program, self.level = program, level or objects.choose_level().level
-        names = [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
+        names = kernel_names(program, source)
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
-        scratch = max(scratch, weights.scratch_bytes(program, source, packed))
+        scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
-        self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress)
+        self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
         self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._make_machine(cache)
@@ -199,12 +200,16 @@ class CpuBackend:
     @property
     def weight_bytes(self) -> int:
         """Bytes of weights that decoding one token reads."""
-        names = {op.weights[0] for op in self.program.ops if op.name == "linear"}
-        return sum(self.weights.matrices[name].data.nbytes for name in names)
+        return weights.decode_bytes(self.program, self.weights.matrices)
 
     def close(self) -> None:
         """Stop the threads. Memory goes with the last reference."""
         self.threads.close()
+
+
+def kernel_names(program: Program, source: weights.Source) -> list[str]:
+    """Names of all kernels that running the program takes."""
+    return [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
 
 
 def _attention_width(op: Op, program: Program) -> int:

@@ -181,7 +181,7 @@ main(sys.argv[1:])
 
 def _compile_in_processes(names: Sequence[str], target: Target, folder: Path, one_done: Callable[[str], None]) -> None:
     count = min(2, os.cpu_count() or 1, len(names))
-    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+    path = os.pathsep.join(map(os.path.abspath, sys.path))  # "" is here; a zip may be given by a relative name
     watchers = []
     for i in range(count):
         command = [sys.executable, "-c", _HELPER, path, target.to_text(), str(folder), *names[i::count]]

@@ -7,6 +7,7 @@ hop: `ahead.py` makes bundles, `objects.py` loads what is found.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from . import isa, store, target
 from .isa import Level
+from .sources import read_byte_code
 
 MANIFEST = "manifest.json"
 _BESIDE = "edgellm-kernels"
@@ -44,15 +46,11 @@ def read_manifest(bundle: Path) -> str:
 
 
 def sources() -> str:
-    """Hash of the kernels' sources where these are missing: what the first bundle says, or what stands for the program."""
+    """Hash of the kernels' sources where these are missing: what the first bundle says, or that of their byte code."""
     for bundle in bundles():
         if told := read_manifest(bundle):
             return told
-    try:
-        program = os.stat(sys.executable)
-        return f"{sys.executable} {program.st_size} {program.st_mtime_ns}"
-    except OSError:
-        return "unknown"
+    return hashlib.sha256(read_byte_code()).hexdigest()
 
 
 def folder_name(target_name: str, source_hash: str) -> str:

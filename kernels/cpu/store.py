@@ -13,17 +13,16 @@ import os
 import tempfile
 from pathlib import Path
 
+from .sources import read_sources
+
 _MAGIC = b"edgellm object 1\n"
-_SOURCES = Path(__file__).resolve().parent.parent
 
 
 @functools.cache
 def source_hash() -> str:
-    """Hash of the text of all kernels and of what compiles them; "" in a frozen application, which lacks the files."""
-    files = sorted([*_SOURCES.glob("cpu/*.py"), *_SOURCES.glob("formats/*.py"), _SOURCES / "cache_layout.py"])
-    if len(files) < 3:
-        return ""
-    return hashlib.sha256(b"".join(f.read_bytes().replace(b"\r\n", b"\n") for f in files)).hexdigest()
+    """Hash of the text of all kernels and of what compiles them; "" in a frozen application that lacks it."""
+    text = read_sources()
+    return "" if text is None else hashlib.sha256(text).hexdigest()
 
 
 def _seal(folder: Path, name: str, code: bytes) -> bytes:

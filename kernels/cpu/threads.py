@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import slots
+from .cores import choose_threads
 from .memory import address, aligned
 from .objects import CHUNK_FUNCTION
 from .tape import Tape
@@ -32,23 +31,9 @@ _LOST_CORE_S = 0.0009  # a decode chunk that takes longer was interrupted
 _LOST_CORE_LONG_S = 0.05  # the same for anything else: a prefill chunk may take milliseconds
 
 
-def _cgroup_cpus() -> float:
-    """CPUs that a container's quota allows, infinity without one."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return float("inf") if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        return float("inf")
-
-
 def default_threads() -> int:
-    """Physical cores that this process may use: hyper-threads share the vector units and gain nothing."""
-    import psutil
-
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = min(cores, len(os.sched_getaffinity(0)))
-    return max(1, int(min(cores, _cgroup_cpus(), 64)))
+    """How many threads suit this machine; `cores.py` says why."""
+    return choose_threads().count
 
 
 def _live(thread: int, ctx: NDArray[np.int64], alarm: threading.Semaphore, work: Callable[..., None]) -> None:

@@ -1,13 +1,13 @@
 """Weights in memory: matrices packed or raw, vectors as float32. Names and shapes come from a source such as a GGUF file.
 
 Packing happens tensor by tensor on all threads and gives the mapped pages back, so memory is never double. Raw matrices
-stay in the map, and the matrix kernel packs eight rows at a time.
+stay in the map, and the matrix kernel packs eight rows at a time. Matrices packed before lie in `packed_file.py`'s map.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -24,6 +24,8 @@ from .threads import Threads
 
 _PACK_CHUNK_BYTES = 1 << 18
 _PACK_PIECE_BYTES = 8 << 20  # packed before the mapped pages go back: an output matrix can be most of a model
+
+Progress = Callable[[str, int, int], None]
 
 
 class Source(Protocol):
@@ -84,6 +86,17 @@ def raw_matrix(source: Source, name: str) -> Matrix:
     return Matrix(formats.get(info.type_name), rows, width, source.data(name), packed=False)
 
 
+def raw_matrices(program: Program, source: Source) -> dict[str, Matrix]:
+    """All matrices of a program as they lie in the source, in the order that a step reads them."""
+    return {name: raw_matrix(source, name) for name in matrix_names(program)}
+
+
+def decode_bytes(program: Program, matrices: Mapping[str, Matrix]) -> int:
+    """Bytes of weights that decoding one token reads."""
+    names = {op.weights[0] for op in program.ops if op.name == "linear"}
+    return sum(matrices[name].data.nbytes for name in names)
+
+
 def kernel_names(program: Program, source: Source) -> list[str]:
     """Names of the kernels that the program's matrices need."""
     names: dict[str, None] = {"pack_matrix": None}
@@ -108,19 +121,26 @@ def load_weights(
     packed: bool,
     kernels: Mapping[str, int],
     threads: Threads,
-    progress: Callable[[str, int, int], None] | None,
+    progress: Progress | None,
+    mapped: Mapping[str, NDArray[np.uint8]] | None = None,
 ) -> Weights:
-    """Bring a program's weights into memory. progress("load", done, total) counts bytes."""
+    """Bring a program's weights into memory. progress("load", done, total) counts bytes.
+
+    mapped: all matrices by name, packed already: used where they lie. Without it they are packed here, or stay raw.
+    """
     weights = Weights()
     for op in program.ops:
         for name in op.weights[1:] if op.name in ("embed", "linear") else op.weights:
             if name not in weights.vectors:
                 weights.vectors[name] = load_vector(source, name)
-    raw = {name: raw_matrix(source, name) for name in matrix_names(program)}
+    raw = raw_matrices(program, source)
+    if mapped is not None:
+        weights.matrices = {name: replace(m, data=mapped[name], packed=True) for name, m in raw.items()}
+        return weights
     if not packed:
         weights.matrices = raw
         return weights
-    room = _cut(arena(sum(map(_packed_bytes, raw.values()))), raw)
+    room = _cut(arena(packed_size(raw)), raw)
     total, done = sum(m.data.nbytes for m in raw.values()), 0
     for name, matrix in raw.items():
         pack(matrix, room[name], kernels, threads, partial(source.forget, name))
@@ -138,35 +158,43 @@ def load_vector(source: Source, name: str) -> NDArray[np.float32]:
     return aligned_f32(formats.get(info.type_name).dequantize(rows))
 
 
-def _packed_bytes(matrix: Matrix) -> int:
+def packed_size(matrices: Mapping[str, Matrix]) -> int:
+    """Bytes of all matrices, packed one after the other."""
+    return sum(map(packed_bytes, matrices.values()))
+
+
+def packed_bytes(matrix: Matrix) -> int:
     """Room for a packed matrix; the next one begins on a cache line of its own."""
     return matrix.format.packed_bytes(matrix.rows, matrix.width) + 63 & ~63
 
 
 def _cut(room: NDArray[np.uint8], matrices: Mapping[str, Matrix]) -> dict[str, NDArray[np.uint8]]:
     """Share out an arena in the order of the matrices, which is the order that a step reads them in."""
-    ends = itertools.accumulate(map(_packed_bytes, matrices.values()))
-    return {name: room[end - _packed_bytes(m) : end] for end, (name, m) in zip(ends, matrices.items(), strict=True)}
+    ends = itertools.accumulate(map(packed_bytes, matrices.values()))
+    return {name: room[end - packed_bytes(m) : end] for end, (name, m) in zip(ends, matrices.items(), strict=True)}
 
 
 def pack(
     matrix: Matrix, packed: NDArray[np.uint8], kernels: Mapping[str, int], threads: Threads, forget: Callable[[], None]
 ) -> None:
     """Pack a raw matrix into `packed`, on all threads and piece by piece; `forget` is called after each."""
-    groups = -(-matrix.rows // 8)
-    some = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
-    piece = max(1, _PACK_PIECE_BYTES // matrix.group_bytes)
-    for first in range(0, groups, piece):
-        rows = slice(8 * first, min(8 * (first + piece), matrix.rows))
-        _pack_rows(matrix, rows, address(packed) + first * matrix.group_bytes, some, kernels, threads)
+    at = address(packed)
+    for rows in pieces(matrix):
+        at += pack_rows(matrix, rows, at, kernels, threads)
         forget()
 
 
-def _pack_rows(
-    matrix: Matrix, rows: slice, to: int, groups_at_once: int, kernels: Mapping[str, int], threads: Threads
-) -> None:
-    """Pack rows, of which the first is a multiple of eight, to an address."""
+def pieces(matrix: Matrix) -> Iterator[slice]:
+    """Cut a matrix into runs of rows that are packed at once; all but the last are multiples of eight rows."""
+    step = 8 * max(1, _PACK_PIECE_BYTES // matrix.group_bytes)
+    for first in range(0, matrix.rows, step):
+        yield slice(first, min(first + step, matrix.rows))
+
+
+def pack_rows(matrix: Matrix, rows: slice, to: int, kernels: Mapping[str, int], threads: Threads) -> int:
+    """Pack rows, of which the first is a multiple of eight, to an address. -> bytes written."""
     count, row_bytes = rows.stop - rows.start, matrix.format.row_bytes(matrix.width)
+    groups_at_once = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
     writer = TapeWriter(kernels, [])
     arguments = [
         address(matrix.data) + rows.start * row_bytes,
@@ -182,6 +210,8 @@ def _pack_rows(
     tape = writer.finish()
     tape.resize((1,))
     threads.run(tape)
+    nbytes: int = -(-count // 8) * matrix.group_bytes
+    return nbytes
 
 
 def scratch_bytes(program: Program, source: Source, packed: bool) -> int:

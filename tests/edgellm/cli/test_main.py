@@ -75,7 +75,7 @@ def test_no_command_shows_the_help_as_an_error(capsys: pytest.CaptureFixture[str
         (["run", "hi", "--top-p", "1.5"], "--top-p must be from 0 to 1, not 1.5"),
         (["run", "hi", "--stop", ""], "--stop must hold non-empty texts"),
         (["run", "hi", "--threads", "0"], "--threads must be from 1 to 64, not 0"),
-        (["chat", "--weights", "wet"], "--weights must be one of auto, packed, raw, not 'wet'"),
+        (["chat", "--weights", "wet"], "--weights must be one of auto, packed, raw or a .packed file, not 'wet'"),
         (["chat", "a", "b"], "unrecognized arguments: b"),
         (["bench", "--depth", "-1"], "--depth must be at least 0, not -1"),
         (["bench", "-r", "0"], "--repeats must be at least 1"),

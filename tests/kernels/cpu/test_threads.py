@@ -1,17 +1,13 @@
-"""Teams of threads: how many by default, that they sleep when idle, wake, and end."""
+"""Teams of threads: that they sleep when idle, wake, and end. How many there are: test_cores.py."""
 
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
-from pathlib import Path
 
 import cpu_kernels as cpu
 import numpy as np
-import psutil
-import pytest
 
 from edgellm.kernels.cpu import isa, threads
 from edgellm.kernels.cpu.memory import address
@@ -33,54 +29,6 @@ class Counter:
         writer.op("add_rows", [x, 128, address(self._ones), 0, x, 128, 1], rows, None, [], [])
         self.tape: Tape = writer.finish()
         self.tape.resize((1,))
-
-
-# ---- how many ----
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """A machine to be described: physical cores, the set of CPUs the process may use, and the container's quota."""
-    facts: dict[str, object] = {"cores": 8, "affinity": set(range(16)), "cpu.max": "max 100000"}
-    real = Path.read_text
-
-    def read_text(self: Path, *args: object, **kwargs: object) -> str:
-        if self != Path("/sys/fs/cgroup/cpu.max"):
-            return real(self, *args, **kwargs)  # type: ignore[arg-type]
-        if isinstance(facts["cpu.max"], Exception):
-            raise facts["cpu.max"]
-        return str(facts["cpu.max"])
-
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 16 if logical else facts["cores"])
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: facts["affinity"], raising=False)
-    monkeypatch.setattr(Path, "read_text", read_text)
-    return facts
-
-
-@pytest.mark.parametrize(
-    ("changes", "count"),
-    [
-        ({}, 8),
-        ({"affinity": {0, 5, 7}}, 3),
-        ({"affinity": {4}}, 1),
-        ({"cpu.max": "250000 100000\n"}, 2),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu.max": "400000 100000", "affinity": {1, 2}}, 2),
-        ({"cpu.max": "nonsense"}, 8),
-        ({"cpu.max": FileNotFoundError()}, 8),
-        ({"cpu.max": PermissionError()}, 8),
-        ({"cores": None}, 16),  # psutil does not know everywhere
-        ({"cores": 128, "affinity": set(range(256))}, 64),
-        ({"cores": 1}, 1),
-    ],
-)
-def test_default_threads(machine: dict[str, object], changes: dict[str, object], count: int) -> None:
-    machine.update(changes)
-    assert threads.default_threads() == count
-
-
-def test_default_threads_without_affinity(machine: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity")  # macOS and Windows
-    assert threads.default_threads() == 8
 
 
 # ---- how they live ----

@@ -1,4 +1,4 @@
-"""The yardsticks do the work that they are counted for: every byte read once, every multiply-add done."""
+"""The yardstick of prefill does the work that it is counted for: every multiply-add is done."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ import numpy as np
 import pytest
 
 from edgellm import paths
-from edgellm.kernels.cpu import bandwidth, objects, peak_rate, threads
+from edgellm.kernels.cpu import objects, peak_rate, threads
 from edgellm.kernels.cpu.memory import address, aligned
 from edgellm.kernels.cpu.slots import ARG, OP_WORDS
-
-NAMES = [*threads.KERNELS, "read_memory"]
 
 
 @pytest.fixture
 def two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every measurement take two seconds."""
     clock = itertools.count(0, 2)
-    for module in (bandwidth, peak_rate):
-        monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(peak_rate.time, "perf_counter", lambda: next(clock))
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +31,8 @@ def team() -> Iterator[threads.Threads]:
 
 def get_kernels() -> dict[str, int]:
     level = objects.choose_level().level
-    names = [*NAMES, *peak_rate.peak_kernels(level)]
+    names = [*threads.KERNELS, *peak_rate.peak_kernels(level)]
     return objects.addresses(names, level, paths.home() / "kernels")
-
-
-def test_the_reader_reads_every_byte_once(team: threads.Threads, two_seconds: None) -> None:
-    reader = bandwidth.Reader(team, get_kernels(), size_bytes=5 << 16)
-    reader._memory.view(np.float32)[:] = 1
-    assert reader.rate() == (5 << 16) / 2
-    assert (reader._out.view(np.float32) == (1 << 16) / 128).all()
-
-
-def test_a_wrong_number_in_memory_is_noticed(team: threads.Threads) -> None:
-    reader = bandwidth.Reader(team, get_kernels(), size_bytes=1 << 16)
-    reader._memory.view(np.float32)[77] = np.nan
-    with pytest.raises(AssertionError):
-        reader.rate()
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
@@ -74,8 +57,3 @@ def test_operations_are_counted(team: threads.Threads, two_seconds: None) -> Non
     peak = peak_rate.Peak(team, get_kernels(), name, steps=3)
     chunks = 2 * peak_rate._CHUNKS
     assert peak.rate() == 3 * chunks * 12 * 32 * 2 / 2
-
-
-def test_bandwidth_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "_SIZE_BYTES", 1 << 20)
-    assert bandwidth.read_bandwidth(1, paths.home() / "kernels", repeats=3) > 0
