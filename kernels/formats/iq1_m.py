@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, bits, split
-from .coded import ONES, Coded, code_putter
+from .coded import Coded
 from .grids import grid, grid_words
+from .places import ONES, code_putter
 
 # Eighths: 8 * grid value + 1, and with the third bit 8 * grid value - 1. No grid has a code 3.
 CODED = Coded((-7, 1, 9, 0, -9, -1, 7, 0), bits=3, scales=2, factor=1 / 8)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, f16, split
-from .coded import code_at, code_putter
 from .grids import grid, grid_words
+from .places import code_at, code_putter
 
 
 def _dequantize(groups: Bytes) -> Floats:

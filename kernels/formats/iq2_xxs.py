@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, f16, split
-from .coded import Coded, code_putter
+from .coded import Coded
 from .grids import grid, grid_words, sign_spreader, signs_of_seven, with_signs
+from .places import code_putter
 
 CODED = Coded((8, 25, 43, 0, -8, -25, -43, 0), bits=3, scales=1, factor=1 / 8)
 

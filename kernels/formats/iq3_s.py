@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, f16, split
-from .coded import Coded, code_putter, spreader
+from .coded import Coded
 from .grids import grid, grid_words, nibble_pairs, with_signs
+from .places import code_putter, spreader
 
 CODED = Coded((*range(1, 17, 2), *range(-1, -17, -2)), bits=4, scales=1)
 

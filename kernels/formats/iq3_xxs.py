@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, f16, split
-from .coded import Coded, code_putter
+from .coded import Coded
 from .grids import grid, grid_words, sign_spreader, signs_of_seven, with_signs
+from .places import code_putter
 
 _HALVES = (2, 6, 10, 14, 18, 22, 26, 31)  # of the grid's values: sums of half a group then fit int16
 CODED = Coded(_HALVES + tuple(-v for v in _HALVES), bits=4, scales=1, factor=1 / 2)

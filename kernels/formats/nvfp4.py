@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, split
-from .coded import ONES, code_at, code_putter, unsigned_table
+from .coded import unsigned_table
+from .places import ONES, code_at, code_putter
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 

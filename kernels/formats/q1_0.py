@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, f16, split
-from .coded import Coded, code_putter, spreader
+from .coded import Coded
+from .places import code_putter, spreader
 
 CODED = Coded((-1, 1), bits=1, groups=4)
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, f16, split
-from .coded import Coded, code_putter
+from .coded import Coded
+from .places import code_putter
 
 CODED = Coded((-1, 0, 1, 2), bits=2)
 _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Floats, Format, Kernel, bits, f16, split
-from .coded import ONES, Coded, code_putter
+from .coded import Coded
+from .places import ONES, code_putter
 
 CODED = Coded((-1, 0, 1, 2), bits=2)
 
