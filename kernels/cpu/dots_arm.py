@@ -63,10 +63,10 @@ class Neon(Generic):
     def _dot(cls, b: ir.IRBuilder, sums: ir.Value, w: ir.Value, q: ir.Value) -> ir.Value:
         """q: 16 bytes, the same for all rows."""
         both = zip(_parts(b, sums, _INTS4), _parts(b, w, _BYTES16), strict=True)
-        return _join(b, *(cls._dot4(b, a, v, q) for a, v in both))
+        return _join(b, *(cls._four_rows(b, a, v, q) for a, v in both))
 
     @staticmethod
-    def _dot4(b: ir.IRBuilder, sums: ir.Value, w: ir.Value, q: ir.Value) -> ir.Value:
+    def _four_rows(b: ir.IRBuilder, sums: ir.Value, w: ir.Value, q: ir.Value) -> ir.Value:
         """Four rows. Two products of bytes fit int16: weights are at least -128 and activations -127."""
         products = [
             b.mul(*(b.sext(shuffle(b, v, range(i, i + 8)), _SHORTS8) for v in (w, q))) for i in (0, 8)
@@ -114,7 +114,7 @@ class NeonDot(Neon):
     """int32 sums by sdot: four columns of four rows."""
 
     @staticmethod
-    def _dot4(b: ir.IRBuilder, sums: ir.Value, w: ir.Value, q: ir.Value) -> ir.Value:
+    def _four_rows(b: ir.IRBuilder, sums: ir.Value, w: ir.Value, q: ir.Value) -> ir.Value:
         return vector.call(b, "llvm.aarch64.neon.sdot.v4i32.v16i8", _INTS4, sums, w, q)
 
 
