@@ -174,6 +174,7 @@ class LLM:
         prefill_chunk: int = 512,
         max_sequences: int = 1,
         weights: str = "auto",
+        precise: bool = False,
         progress: Progress | None = None,
     ) -> LLM:
         """Load a model: a path, an alias, or `owner/repo[:file-or-quant]` on Hugging Face; EngineConfig has the rest.
@@ -181,7 +182,7 @@ class LLM:
         progress: called with (stage, done, total) while files are fetched and kernels compiled.
         Raises OptionError, DownloadError, ModelFileError, UnsupportedError or ResourceError.
         """
-        config = EngineConfig(threads, max_context, prefill_chunk, max_sequences, weights)
+        config = EngineConfig(threads, max_context, prefill_chunk, max_sequences, weights, precise)
         from . import hub, loader
 
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))

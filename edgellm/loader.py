@@ -90,6 +90,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
             max_context=max_context,
             packed=layout.packed,
             mapped=layout.mapped,
+            precise=config.precise,
             progress=progress,
         )
     except BaseException:

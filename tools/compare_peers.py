@@ -1,12 +1,13 @@
 """Compare edgellm's speed with llama.cpp's (through llama-cpp-python) on this machine, both in one run.
 
     python tools/compare_peers.py [MODEL ...] [-t THREADS] [-p 512] [-n 128] [-d DEPTH] [-r ROUNDS] [--busy]
-                                  [--peer-python PATH]
+                                  [--peer-python PATH] [--markdown FILE]
 
 Each side holds the model in a process of its own that sleeps while the other measures. A round measures both, in turn
 first; only figures of the same run may be compared, since a machine's speed moves by a third between minutes. --busy
 keeps one more process spinning beside them, as on a laptop in use. The peer may live in another environment:
---peer-python names the interpreter that has llama_cpp. The last line is JSON. Exit code 2: the peer is missing.
+--peer-python names the interpreter that has llama_cpp. --markdown writes the section "peers" of a page, "peers-busy" with
+--busy. The last line is JSON. Exit code 2: the peer is missing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
+
+import pages
 
 SIDES = ("edgellm", "llama.cpp")
 WORKER = Path(__file__).with_name("compare_worker.py")
@@ -158,6 +161,24 @@ def table(model: str, summary: dict[str, float], args: argparse.Namespace) -> st
     return "\n".join([*lines, share])
 
 
+def make_section(results: Sequence[dict[str, Any]], args: argparse.Namespace) -> str:
+    """Return the Markdown of all models."""
+    titles = ["model", "decode, edgellm", "llama.cpp", "ratio", "of reading"]
+    titles += ["prefill, edgellm", "llama.cpp", "ratio"]
+    rows = []
+    for r in results:
+        row = [Path(r["model"]).name]
+        for name in ("decode", "prefill"):
+            row += [f"{r[f'{side}{name}_tps']:.1f}" for side in ("", "peer_")] + [f"{r[f'{name}_paired_ratio']:.2f}"]
+            row += [f"{r['bandwidth_share']:.2f}"] * (name == "decode")
+        rows.append(row)
+    beside = ", beside one busy process" if args.busy else ""
+    what = f"decode of {args.decode_tokens} and prefill of {args.prompt_tokens} tokens"
+    told = f"{what} at depth {args.depth}, in tokens/s{beside}; medians of {args.rounds} rounds, paired ratios"
+    versions = f"llama-cpp-python {results[0][SIDES[1]]}"
+    return f"{pages.describe_machine(args.threads)}, {versions}: {told}.\n\n{pages.make_table(titles, rows)}"
+
+
 def compare(name: str, model: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure one model on both sides, print its table and return what goes into the JSON line."""
     context = args.depth + max(args.prompt_tokens, args.decode_tokens) + WARM_UP_TOKENS
@@ -204,6 +225,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="interpreter that has llama_cpp (default: this one)",
     )
+    add("--markdown", type=Path, metavar="FILE", help="page whose section `peers` is written")
     return parser
 
 
@@ -218,10 +240,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         results = [compare(name, str(hub.resolve(name)), args) for name in args.models]
-    except (WorkerError, EdgeLLMError) as error:
+        if args.markdown:
+            pages.put_section(args.markdown, "peers-busy" if args.busy else "peers", make_section(results, args))
+    except (WorkerError, EdgeLLMError, pages.PageError) as error:
         print(f"compare_peers: {error}", file=sys.stderr)
         return 2
-    settings = {key: value for key, value in vars(args).items() if key not in ("models", "peer_python")}
+    settings = {key: value for key, value in vars(args).items() if key not in ("models", "peer_python", "markdown")}
     print(json.dumps({**settings, "results": results}))
     return 0
 

@@ -1,6 +1,6 @@
 """Measure accuracy: KL divergence of the CPU backend's logits from the NumPy reference on dequantised weights.
 
-    python tools/kl.py MODEL --ids ids.json [--key NAME] [--one-by-one]
+    python tools/kl.py MODEL --ids ids.json [--key NAME] [--one-by-one] [--precise]
     python tools/kl.py MODEL --text "Once upon a time ..."
 
 The backend quantises activations and keeps a half-precision cache, the reference does neither, so the mean of
@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument("--key", help="which list of the JSON file")
     parser.add_argument("--one-by-one", action="store_true", help="feed single tokens, as decoding does")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--precise", action="store_true", help="with activations of two int8 parts")
     args = parser.parse_args()
 
     from edgellm import LLM, EdgeLLMError, hub
@@ -115,7 +116,7 @@ def main() -> None:
         path = hub.resolve(args.model)
         ids = load_ids(args.ids, args.key) if args.ids else None
         chunk = 1 if args.one_by_one else 512
-        with LLM.load(str(path), threads=args.threads, prefill_chunk=chunk) as llm:
+        with LLM.load(str(path), threads=args.threads, prefill_chunk=chunk, precise=args.precise) as llm:
             ids = ids or llm.tokenize(args.text, special=True)
             got = np.array(llm.logits(ids))
         result = summarize(reference_logits(path, ids), got)
@@ -123,7 +124,9 @@ def main() -> None:
         sys.exit(f"kl: {error}")
     for name, value in result.items():
         print(f"{name.replace('_', ' '):>22}  {value:.6g}")
-    print(json.dumps({"model": path.name, "tokens": len(ids), "prefill_chunk": chunk, **result}))
+    print(
+        json.dumps({"model": path.name, "tokens": len(ids), "prefill_chunk": chunk, "precise": args.precise, **result})
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_SIZES
 from numpy.typing import NDArray
 
 # Where a group's float16 scales lie, and each one's size relative to the first. The second one (a minimum or an offset)
-# is chosen so that values are centred. A lone scale takes either sign, as quantisers write it. MXFP4 has none: see below.
+# is chosen so that values are centred. A lone scale takes either sign, as quantisers write it.
 SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_0": ((0, 1.0),),
     "Q4_1": ((0, 1.0), (2, -7.5)),
@@ -28,7 +28,19 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q6_K": ((208, 1.0),),
     "IQ4_NL": ((0, 1.0),),
     "IQ4_XS": ((0, 1.0),),
+    "Q1_0": ((0, 1.0),),
+    "TQ1_0": ((52, 1.0),),
+    "TQ2_0": ((64, 1.0),),
+    "IQ1_S": ((0, 1.0),),
+    "IQ2_XXS": ((0, 1.0),),
+    "IQ2_XS": ((0, 1.0),),
+    "IQ2_S": ((0, 1.0),),
+    "IQ3_XXS": ((0, 1.0),),
+    "IQ3_S": ((0, 1.0),),
+    # Not a float16 in one piece: see below.
     "MXFP4": (),
+    "IQ1_M": (),
+    "NVFP4": (),
 }
 PLAIN = ("F32", "F16", "BF16")
 
@@ -48,8 +60,15 @@ def _random_groups(format: str, count: int, unit: float, rng: np.random.Generato
     scale = unit * rng.uniform(0.5, 1.5, count)
     if format == "MXFP4":
         groups[:, 0] = _random_exponents(scale, rng)
-    if len(fields) == 1 and format != "Q8_0":
+    if format == "NVFP4":
+        each = 2 * scale[:, None] * rng.uniform(0.5, 1.5, (count, 4))
+        groups[:, :4] = quants.NVFP4.fp32_to_ue4m3(each.astype(np.float32))
+    if len(fields) < 2 and format not in ("Q8_0", "MXFP4", "NVFP4"):
         scale *= rng.choice((-1.0, 1.0), count)
+    if format == "IQ1_M":
+        d = scale.astype(np.float16).view(np.uint16)[:, None]
+        words = groups[:, 48:].view("<u2")
+        words[:] = words & 0x0FFF | (d >> np.array([0, 4, 8, 12], np.uint16)) << 12
     for offset, factor in fields:
         groups[:, offset : offset + 2] = (scale * factor).astype(np.float16).view(np.uint8).reshape(count, 2)
     return groups
@@ -65,6 +84,8 @@ def _random_exponents(scale: NDArray[np.float64], rng: np.random.Generator) -> N
 @cache
 def _get_spread(format: str) -> float:
     """Return the standard deviation of a format's random values when its scales are about one."""
+    if format == "Q1_0":  # the package knows its size only; a value is its scale, with either sign
+        return (13 / 12) ** 0.5
     groups = _random_groups(format, 256, 1.0, np.random.default_rng(0))
     return float(quants.dequantize(groups, GGMLQuantizationType[format]).std())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter
 from random_weights import SCALES, get_row_bytes, make_random
 
 from edgellm.errors import EdgeLLMError
@@ -38,7 +38,7 @@ def choose_format(mixture: str, name: str, layer: int, layers: int, row_length: 
         wanted = "Q6_K" if more and name in ("attn_v", "ffn_down") else "Q4_K"
     else:
         wanted = mixture
-    return wanted if row_length % 256 == 0 or not wanted.endswith("_K") else "Q8_0"
+    return wanted if row_length % 256 == 0 or GGML_QUANT_SIZES[GGMLQuantizationType[wanted]][0] < 256 else "Q8_0"
 
 
 def list_tensors(options: argparse.Namespace, vocab: int) -> Iterator[Tensor]:

@@ -46,6 +46,8 @@ def add_engine(parser: Parser, *, with_context: bool = True) -> None:
     layouts = f"{', '.join(WEIGHT_LAYOUTS)}, or a file of `edgellm pack`: packed is fastest, raw uses the model's file"
     layouts += " as it is, auto packs where memory allows (default: %(default)s)"
     add("--weights", default=default.weights, metavar="LAYOUT", help=layouts)
+    precise = "multiply with activations of 15 bits instead of 8: nearly exact, and prefill at half speed"
+    add("--precise", action="store_true", help=precise)
 
 
 def add_sampling(parser: Parser) -> None:
@@ -72,6 +74,7 @@ def engine_config(args: Namespace) -> EngineConfig:
             prefill_chunk=args.prefill_chunk,
             max_sequences=1,
             weights=args.weights,
+            precise=args.precise,
         )
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,22 +56,32 @@ class Reader:
         tape.resize((1,))
         return tape
 
+    def rate(self, team: threads.Threads, streams: int) -> float:
+        """Bytes per second of one pass by a team, each thread following so many streams."""
+        start = time.perf_counter()
+        team.run(self._tapes[streams])
+        return self.nbytes / (time.perf_counter() - start)
+
+    def rates(self, team: threads.Threads, repeats: int) -> dict[int, list[float]]:
+        """Read the buffer `repeats` times in each way, in turn, so that both see the same machine. -> by streams."""
+        passes = [{streams: self.rate(team, streams) for streams in _WAYS} for _ in range(repeats + 1)]
+        assert np.isfinite(self._out.view(np.float32)).all()
+        return {streams: [p[streams] for p in passes[1:]] for streams in _WAYS}  # threads woke up in the first
+
     def read(self, num_threads: int, repeats: int = 7) -> Reading:
-        """Read the buffer `repeats` times in each way, in turn, so that both see the same machine."""
-        times: dict[int, list[float]] = {streams: [] for streams in _WAYS}
+        """Measure with a team of its own, by the better number of streams."""
         team = threads.Threads(num_threads, self._kernels, 4096)
         try:
-            for _ in range(repeats + 1):
-                for streams, tape in self._tapes.items():
-                    start = time.perf_counter()
-                    team.run(tape)
-                    times[streams].append(time.perf_counter() - start)
+            rates = self.rates(team, repeats)
         finally:
             team.close()
-        assert np.isfinite(self._out.view(np.float32)).all()
-        best = min(times, key=lambda streams: statistics.median(times[streams][1:]))
-        speeds = sorted(self.nbytes / s for s in times[best][1:])  # without the first: threads may still be waking up
-        return Reading(num_threads, best, statistics.median(speeds), speeds[0], speeds[-1])
+        best = best_streams(rates)
+        return Reading(num_threads, best, statistics.median(rates[best]), min(rates[best]), max(rates[best]))
+
+
+def best_streams(rates: Mapping[int, list[float]]) -> int:
+    """The number of streams whose median is the highest."""
+    return max(rates, key=lambda streams: statistics.median(rates[streams]))
 
 
 def read_bandwidth(num_threads: int, objects_folder: Path, repeats: int = 7) -> float:

@@ -155,6 +155,21 @@ class Avx2(Groups):
         return [b.extract_value(result, r) for r in range(n)]
 
     @classmethod
+    def mac_scaled(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value, s: ir.Value) -> list[ir.Value]:
+        """int32 sums, each product times the scale: for weights of which 16-bit lanes hold two products and not eight."""
+        if len(sums) < 4:
+            products = (cls.product(b, w, bytes_at(b, x, 4 * t)) for t in range(len(sums)))
+            return [b.add(a, cls.scaled(b, q, s)) for a, q in zip(sums, products, strict=True)]
+        return [cls._pinned_scaled(b, a, w, x, 4 * t, s) for t, a in enumerate(sums)]
+
+    @staticmethod
+    def _pinned_scaled(b: ir.IRBuilder, a: ir.Value, w: ir.Value, x: ir.Value, offset: int, s: ir.Value) -> ir.Value:
+        text = f"vpbroadcastd {offset}($3), $1\nvpmaddubsw $1, $2, $1\nvpmaddwd $4, $1, $1\nvpaddd $1, $0, $0"
+        signature = ir.FunctionType(ir.LiteralStructType([INTS, INTS]), [INTS, I64, SHORTS, INTS])
+        pair = b.asm(signature, text, "=&x,=&x,x,r,x,0", [b.bitcast(w, INTS), x, s, a], True)
+        return b.extract_value(pair, 0)
+
+    @classmethod
     def mac_signed(cls, b: ir.IRBuilder, sums: list[ir.Value], w: ir.Value, x: ir.Value) -> list[ir.Value]:
         if len(sums) < 4:
             return super().mac_signed(b, sums, w, x)

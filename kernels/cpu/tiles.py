@@ -23,6 +23,7 @@ from llvmlite import ir
 
 from ..formats.base import Packed
 from . import dots, simd
+from .codes import add_codes
 from .dots import INTS, SHORTS
 from .groups import add_groups, panel_steps, steps_of
 from .lanes import FLOATS, Shape, Tile, float_at, make_tuple, store_rows, take_apart
@@ -51,6 +52,7 @@ def _make_words(shape: Shape, layout: Layout, steps: Any, fetch_bytes: int) -> M
     w.CODES, w.STRIDE, w.HEAD, w.TAIL = layout.codes, layout.stride, layout.head, layout.tail
     _add_memory(w, shape, fetch_bytes)
     add_groups(w, shape, steps)
+    add_codes(w, shape, steps)
     _add_integers(w, shape)
     _add_row_scales(w, shape)
     _add_row_floats(w, shape)

@@ -62,6 +62,14 @@ def six_bits(b: ir.IRBuilder, p: ir.Value, halves: Halves) -> Steps:
         yield 4 * half + 3, b.or_(b.or_(cut(b, u, 6, 3), cut(b, v, 4, 12)), cut(b, t, 2, 48))
 
 
+def one_bit(b: ir.IRBuilder, p: ir.Value, halves: Halves) -> Steps:
+    """32 bytes whose bit t is step t."""
+    v = part(b, p, 0)
+    for half in halves:
+        for step in range(4 * half, 4 * half + 4):
+            yield step, cut(b, v, step, 1)
+
+
 def two_bits(b: ir.IRBuilder, p: ir.Value, halves: Halves) -> Steps:
     """2 x 32 bytes, one per half: bit pair t is step 4 half + t."""
     for half in halves:

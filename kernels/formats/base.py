@@ -21,7 +21,9 @@ Kernel = Callable[..., None]
 _VALUES_AT_ONCE = 1 << 19  # bounds the temporaries of `dequantize` to a few MB
 
 
-CODE_BYTES = {"nibbles": 128, "two_bits": 64, "three_bits": 96, "five_bits": 160, "six_bits": 192, "whole_bytes": 256}
+CODE_BYTES = {
+    "one_bit": 32, "two_bits": 64, "three_bits": 96, "nibbles": 128, "five_bits": 160, "six_bits": 192, "whole_bytes": 256,
+}  # fmt: skip
 """Bytes of a packed group's codes, eight rows times 32 columns, by their kind."""
 
 

@@ -97,12 +97,12 @@ def float_word(value: float) -> int:
 
 
 # ---- activations ----
-def write_tiles(level: str, x: Floats, tokens: int) -> NDArray[np.uint8]:
-    """Quantise rows f32[T, K] with the kernel: activation tiles of `tokens` rows. -> u8[tiles, K / 32, 48 tokens]."""
-    groups, tiles = x.shape[1] // 32, -(-len(x) // tokens)
+def write_tiles(level: str, x: Floats, tokens: int, parts: int = 1) -> NDArray[np.uint8]:
+    """Quantise rows f32[T, K], in `parts` each: activation tiles of `tokens` rows. -> u8[tiles, K / 32, 48 tokens]."""
+    groups, tiles = x.shape[1] // 32, -(-parts * len(x) // tokens)
     out = aligned(tiles * groups * 48 * tokens)
     rows = make_rows(x)
-    arguments = [address(rows), rows.strides[0], address(out), groups, slots.QUANTISE, tokens, 1]
+    arguments = [address(rows), rows.strides[0], address(out), groups, slots.QUANTISE, tokens, parts]
     call(level, "quantise", arguments, range(len(x)))
     return out.reshape(tiles, groups, 48 * tokens)
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
-from random_weights import PLAIN, make_random
+from random_weights import make_random
+from tiny_models import CAN_QUANTISE
 
 from edgellm import paths
 from edgellm.kernels import formats, reference
@@ -43,8 +44,8 @@ class MemorySource:
         self._bytes: dict[str, NDArray[np.uint8]] = {}
 
     def put(self, name: str, values: Floats, format: str = "F32") -> str:
-        """Add values, quantised where the gguf package can; K formats get random codes instead."""
-        if format in PLAIN or formats.get(format).group_size < 256:
+        """Add values, quantised where the gguf package can; other formats get random codes instead."""
+        if format in CAN_QUANTISE:
             data = quants.quantize(values, GGMLQuantizationType[format])
         else:
             data = make_random(format, *values.shape, float(values.std()), np.random.default_rng(len(self._bytes)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from expected_tables import make_expected
 from numpy.typing import NDArray
 
 from edgellm.kernels import formats
@@ -235,6 +236,7 @@ _EXPECTED = {
     "MXFP4": _simple(
         lambda b: (_E2M1[_nibbles(b[..., 1:])], np.ldexp(np.float32(1), b[..., 0].astype(int) - 128), None), 17
     ),
+    **make_expected(fma),
 }
 _WANTED = {name for name, format in formats.FORMATS.items() if format.packed.activation == "q8"}
 assert set(_EXPECTED) == _WANTED, "a new format needs its order of float operations here"

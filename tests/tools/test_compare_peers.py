@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -62,6 +63,21 @@ def test_figures_table_and_json(fake: type[FakeWorker], capsys: pytest.CaptureFi
     assert (result["decode_tps"], result["peer_decode_tps"], result["decode_ratio"]) == (100, 50, 2)
     assert (result["prefill_tps"], result["prefill_ratio"], result["prefill_paired_ratio"]) == (100, 2, 2)
     assert result["bandwidth_share"] == 0.5
+
+
+@pytest.mark.parametrize("section", ["peers", "peers-busy"])
+def test_the_page_gets_a_table(
+    fake: type[FakeWorker], tmp_path: Path, section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_peers, "busy_process", lambda wanted: contextlib.nullcontext())
+    page = tmp_path / "page.md"
+    options = ["--busy"] * (section == "peers-busy")
+    assert compare_peers.main(["one", "two", "-r", "3", "-n", "50", "--markdown", str(page), *options]) == 0
+    text = page.read_text()
+    assert text.startswith(f"<!-- begin {section} -->") and "llama-cpp-python 1.2: decode of 50" in text
+    assert "| one | 100.0 | 50.0 | 2.00 | 0.50 | 100.0 | 50.0 | 2.00 |" in text and "| two |" in text
+    page.write_text("no markers")
+    assert compare_peers.main(["one", "-r", "1", "--markdown", str(page), *options]) == 2
 
 
 def test_ratios_of_medians_and_of_pairs_may_differ() -> None:

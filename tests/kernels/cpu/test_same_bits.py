@@ -136,6 +136,30 @@ def test_one_format_throughout_is_near_the_unrounded_reference(form: str, tmp_pa
     assert errors.max() < limit, errors.max()
 
 
+@pytest.mark.parametrize(
+    "forms", [{"*": "Q4_0", "*ffn_down.weight": "F16"}, {"*": "Q8_0"}, {"*": "Q4_K", "*attn_v.weight": "Q6_K"}]
+)
+def test_precise_mode(forms: dict[str, str], tmp_path: Path) -> None:
+    """The same bits in every way of computing, and a tenth of the ordinary distance from float32 arithmetic."""
+    path = write_tiny(tmp_path / "m.gguf", hidden=256, ffn=512, heads=8, kv_heads=4, formats=forms)
+    ids = np.random.default_rng(1).integers(0, 128, 150).astype(np.int32)
+    with open_gguf(path) as file:
+        results = {}
+        for level in cpu.get_available_levels():
+            for threads, packed, chunk in ((1, True, 512), (2, True, 1), (3, True, 7), (2, False, 64), (1, False, 2)):
+                with make_machine(file, precise=True, level=level, num_threads=threads, packed=packed) as machine:
+                    results[level, threads, packed, chunk] = machine.logits(ids, chunk=chunk)[0]
+                    program = machine.backend.program
+        with make_machine(file) as machine:
+            ordinary = machine.logits(ids)[0]
+        want = reference.run(program, programs.dequantised(program, file), ids)
+    precise = results[cpu.get_available_levels()[0], 1, True, 512]
+    assert all(np.array_equal(got, precise) for got in results.values()), [
+        k for k, v in results.items() if (v != precise).any()
+    ]
+    assert np.median(programs.row_errors(precise, want)) < 0.1 * np.median(programs.row_errors(ordinary, want))
+
+
 def test_the_same_backend_again_and_other_rows(tmp_path: Path) -> None:
     """What ran before leaves no trace, and only wanted rows come back, more of them than the head does at once."""
     with open_gguf(write_tiny(tmp_path / "m.gguf", "gemma3", formats="Q8_0", layers=3)) as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
@@ -25,11 +27,20 @@ SCALE_OFFSETS = {
     "Q3_K": (108,),
     "IQ4_NL": (0,),
     "IQ4_XS": (0,),
+    "Q1_0": (0,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+    **dict.fromkeys(("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), (0,)),
 }
 ODD_SCALES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x7C00, 0xFC00, 0x7E01, 0x7D00, 0x7BFF, 0x3C00], np.uint16)
 
 
 def expected(rows: np.ndarray, name: str) -> np.ndarray:
+    if name == "Q1_0":  # the package knows its size only: a set bit is d, any other -d, the lowest bits first
+        groups = rows.reshape(-1, 18)
+        d = groups[:, :2].copy().view(np.float16).astype(np.float32)
+        positive = groups[:, 2 + np.arange(128) // 8] >> np.arange(128) % 8 & 1
+        return np.where(positive, d, -d).reshape(len(rows), -1)
     with np.errstate(all="ignore"):
         return quants.dequantize(rows, GGMLQuantizationType[name]).reshape(len(rows), -1)
 
@@ -79,6 +90,32 @@ def test_every_exponent_of_mxfp4() -> None:
     got = formats.get("MXFP4").dequantize(rows)
     assert_same_bits(got, expected(rows, "MXFP4"))
     assert got[0, 1] == 2.0**-128 and np.isinf(got[255]).any() and not np.isnan(got).any()
+
+
+def test_odd_scales_of_iq1_m() -> None:
+    """Its scale lies in the upper four bits of four words."""
+    rows = np.random.default_rng(3).integers(0, 256, (len(ODD_SCALES), 56), np.uint8)
+    words = rows[:, 48:].view("<u2")
+    words[:] = words & 0x0FFF | (ODD_SCALES[:, None] >> np.array([0, 4, 8, 12], np.uint16)) << 12
+    assert_same_bits(formats.get("IQ1_M").dequantize(rows), expected(rows, "IQ1_M"))
+
+
+def test_every_scale_of_nvfp4() -> None:
+    rows = np.random.default_rng(3).integers(0, 256, (256, 36), np.uint8)
+    rows[:, :4] = np.arange(256)[:, None]
+    rows[:, 4:] = np.tile(17 * np.arange(16), 2)  # every code
+    got = formats.get("NVFP4").dequantize(rows)
+    assert_same_bits(got, expected(rows, "NVFP4"))
+    assert got[1, 1] == 2.0**-10 and got[0x7E, 7] == 12 * 224 and not got[0x7F].any() and got[0xFF, 1] == 240
+
+
+def test_what_the_gguf_package_can_read_can_be_read() -> None:
+    readable = []
+    for kind in GGMLQuantizationType:
+        with contextlib.suppress(NotImplementedError):
+            quants.dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+            readable.append(kind.name)
+    assert len(readable) > 20 and set(readable) <= set(formats.FORMATS)
 
 
 def test_every_half_is_exact_in_single() -> None:
