@@ -15,7 +15,7 @@ from typing import Any
 _FOLDER = Path(__file__).resolve().parent.parent
 _PACKAGE = __name__.rpartition(".cpu.")[0]
 
-LAYOUT_FILES = ("matmul", "packed_file", "simd", "slots", "vector", "weights")
+LAYOUT_FILES = ("isa", "matmul", "packed_file", "simd", "slots", "target", "vector", "weights")
 """The files of this folder that have a say in how a matrix is packed, beside the formats: a test checks that they are all."""
 
 
