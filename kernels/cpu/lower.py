@@ -237,6 +237,7 @@ class _Lowering:
     def _linear(self, step: Step) -> None:
         matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
         name, quantised = matrix.format.name.lower(), step.inputs[0].quantised
+        panels = self.panels and matrix.format.packed.panels
         parts = self.m.parts if quantised else 1
         rows = self._rows_of_tile(quantised)
         x_tile = rows * (x.stride * 48 if quantised else x.stride)
@@ -250,18 +251,18 @@ class _Lowering:
             int(step.how == slots.ADD) | slots.PAIRS * (parts == 2),
             matrix.group_bytes,
             out.stride,
-            self.m.kernels[f"panel_{name}" if self.panels else f"tile_{name}_{rows}"],
+            self.m.kernels[f"panel_{name}" if panels else f"tile_{name}_{rows}"],
             x_tile,
             rows // parts,
-            max(1, (_PANEL_BLOCK_BYTES if self.panels else _BLOCK_BYTES) // x_tile),
+            max(1, (_PANEL_BLOCK_BYTES if panels else _BLOCK_BYTES) // x_tile),
             slots.TOKENS if self.rows == "tokens" else slots.LOGIT_TOKENS,
             0 if matrix.packed else self.m.kernels[f"pack_{name}"],
             matrix.format.row_bytes(matrix.width),
             matrix.rows,
         ]
-        if self.panels:
+        if panels:
             arguments += self._panel_arguments(matrix)
-        self.matmuls[self._op("matmul_panels" if self.panels else "matmul", step, arguments, 0, None)] = matrix
+        self.matmuls[self._op("matmul_panels" if panels else "matmul", step, arguments, 0, None)] = matrix
         if step.op.attributes["bias"]:
             bias = address(self.m.weights.vectors[step.op.weights[1]])
             arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]

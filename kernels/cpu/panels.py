@@ -48,7 +48,7 @@ def panel_layout(packed: Packed) -> Layout:
 
 
 def panel_bytes(packed: Packed, units: int) -> int:
-    """Bytes of a panel; plain formats have none."""
-    if packed.codes is None:
+    """Bytes of a panel; 0 for formats that are not unpacked."""
+    if packed.codes is None or not packed.panels:
         return 0
     return ROW_GROUPS * units * panel_layout(packed).unit

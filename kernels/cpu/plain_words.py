@@ -16,7 +16,7 @@ from . import simd
 from .dots import INTS
 from .lanes import FLOATS, Tile, float_at, make_tuple, store_rows, take_apart
 from .simd import word
-from .vector import I16, I64, constant, fma_of, half_to_float, i64, pointer, void
+from .vector import I16, I64, constant, fma_of, half_to_float, i64, pointer, target, void
 
 CHAINS = 2
 PANEL_TOKENS, PANEL_ROWS = 3, 2  # with two chains: twelve sums, of sixteen registers
@@ -39,13 +39,34 @@ def _upper_half(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
     return b.bitcast(b.shl(b.zext(_shorts(b, p), INTS), constant(INTS, 16)), FLOATS)
 
 
-_LOADS: dict[str, Callable[..., ir.Value]] = {"F32": _single, "F16": _half, "BF16": _upper_half}
+def _one_of_two(load: Callable[..., ir.Value], size: int) -> Callable[..., ir.Value]:
+    """Load a column of a pair that lie one behind the other."""
+    return lambda b, p, which: load(b, b.add(p, I64(size * which)))
+
+
+def _one_of_halves(b: ir.IRBuilder, p: ir.Value, which: int) -> ir.Value:
+    """Load a column of a pair whose values alternate: the lower or the upper half of each lane."""
+    mask = constant(INTS, -(1 << 16))
+    if (
+        which and target().arch == "x86-64" and target().has_halves
+    ):  # a load of its own: LLVM would keep both, and spill sums
+        return b.asm(ir.FunctionType(FLOATS, [I64, INTS]), "vpand ($1), $2, $0", "=x,r,x", [p, mask], True)
+    both = b.load(pointer(b, p, INTS), align=1)
+    return b.bitcast(b.and_(both, mask) if which else b.shl(both, constant(INTS, 16)), FLOATS)
+
+
+# How to load a single column, and one of a pair.
+_LOADS: dict[str, tuple[Callable[..., ir.Value], Callable[..., ir.Value]]] = {
+    "F32": (_single, _one_of_two(_single, 32)),
+    "F16": (_half, _one_of_two(_half, 16)),
+    "BF16": (_upper_half, _one_of_halves),
+}
 
 
 def plain_words(number: str, size: int, tokens: int) -> ModuleType:
     """The words for weights of a plain format, eight of them in `size` bytes. tokens: of a tile; 0 for a panel's tile."""
     T, R = (tokens, 1) if tokens else (PANEL_TOKENS, PANEL_ROWS)
-    load, cells = _LOADS[number], R * T
+    (load, load_of_pair), cells = _LOADS[number], R * T
     F = Tile("f", FLOATS, CHAINS * cells)
     w: Any = ModuleType("plain_words")
     w.PAIR = CHAINS * size
@@ -60,7 +81,7 @@ def plain_words(number: str, size: int, tokens: int) -> ModuleType:
             sums = take_apart(b, acc)
             places = [b.add(p, b.mul(gap, I64(r))) if r else p for r in range(R)]
             for c in range(count):
-                weights = [load(b, b.add(at, I64(size * c))) for at in places]
+                weights = [load_of_pair(b, at, c) if count == CHAINS else load(b, at) for at in places]
                 for t in range(T):
                     v = float_at(b, b.add(x, b.mul(stride, I64(t))), 4 * c)
                     for r in range(R):

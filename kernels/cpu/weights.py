@@ -110,9 +110,10 @@ def kernel_names(program: Program, source: Source) -> list[str]:
 
 def linear_kernels(format: formats.Format) -> list[str]:
     """Names of the kernels that multiply with a format."""
-    name = format.name.lower()
-    unpack = [] if format.packed.codes is None else [f"unpack_{name}"]
-    return [*(f"tile_{name}_{rows}" for rows in (1, 2, 4)), f"panel_{name}", *unpack]
+    name, tiles = format.name.lower(), [f"tile_{format.name.lower()}_{rows}" for rows in (1, 2, 4)]
+    if not format.packed.panels:
+        return tiles
+    return [*tiles, f"panel_{name}"] if format.packed.codes is None else [*tiles, f"panel_{name}", f"unpack_{name}"]
 
 
 def load_weights(

@@ -48,7 +48,7 @@ class Packed:
     tile(words): source of the kernel (p, x, units, y, stride, flags, ahead) on one tile, written in the words of cpu/tiles.py; it
     prefetches weights `ahead` bytes ahead. pack(words): source of (src, row_bytes, rows, dst, units), in the words of
     cpu/simd.py. expand(words): source of (p, lane, out, units), which writes row `lane` of eight as float32, bit by bit
-    `dequantize`.
+    `dequantize`. panels: whether many tokens multiply sixteen rows at once (cpu/panels.py), as measured.
     """
 
     columns: int
@@ -59,6 +59,7 @@ class Packed:
     expand: Callable[[Any], Kernel]
     head: int = 0
     tail: int = 0
+    panels: bool = True
 
     @property
     def activation(self) -> str:

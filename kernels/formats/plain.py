@@ -23,15 +23,3 @@ def tile(w: Any) -> Kernel:
         w.store(y, stride, acc, flags)
 
     return kernel
-
-
-def pack_halves(w: Any) -> Kernel:
-    """Interleave eight rows of two-byte values."""
-
-    def kernel(src, row_bytes, rows, dst, columns):
-        for r in range(8):
-            p, o = src + min(r, rows - 1) * row_bytes, dst + 2 * r
-            for i in range(columns):
-                w.store_u16(o + 16 * i, w.load_u16(p + 2 * i))
-
-    return kernel

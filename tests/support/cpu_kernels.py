@@ -149,6 +149,8 @@ def product(
     level: str, name: str, raw: NDArray[np.uint8], x: Floats, tokens: int, into: Floats | None = None
 ) -> Floats:
     """x f32[T, K] times a raw matrix, by pack and tile kernels. into: add to these rows f32[T, N]. -> f32[T, N]."""
+    if tokens == PANELS and not formats.get(name).packed.panels:
+        tokens = 4
     if tokens == PANELS:
         return _panel_product(level, name, raw, x, into)
     format, count, width = formats.get(name), len(x), x.shape[1]
