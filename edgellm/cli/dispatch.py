@@ -28,6 +28,7 @@ COMMANDS = {
     "pack": "write a model's packed weights to a file, for quicker starts",
     "pull": "fetch a model into the cache",
     "list": "list the models in the cache",
+    "kernels": "show the compiled kernels, or build them for an application to ship",
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -29,6 +29,10 @@ def common_kernels() -> list[str]:
     return [*threads.KERNELS, *lower.KERNELS, "pack_matrix", "read_memory"]
 
 
+def _named(progress: objects.Progress | None, target: Target) -> objects.Progress | None:
+    return progress and (lambda _, done, total: progress(f"compile kernels for {target.name}", done, total))
+
+
 def build(names: Sequence[str], target: Target, bundle: Path, progress: objects.Progress | None = None) -> Path:
     """Compile kernels for a target into a bundle, unless they are there. -> the target's folder.
 
@@ -44,7 +48,7 @@ def build(names: Sequence[str], target: Target, bundle: Path, progress: objects.
         folder.mkdir(parents=True, exist_ok=True)
         missing = [n for n in names if store.read_object(folder, n) is None]
         if missing:
-            objects.compile_objects(missing, target, folder, progress)
+            objects.compile_objects(missing, target, folder, _named(progress, target))
         store.write_file(bundle / shipped.MANIFEST, json.dumps({"sources": made_from}).encode())
         for path in (bundle / shipped.MANIFEST, *(folder / f"{n}.o" for n in names)):
             os.chmod(path, 0o644)  # temporary files are their owner's alone, a bundle is everybody's

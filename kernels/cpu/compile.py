@@ -21,6 +21,8 @@ from .. import formats
 from . import store, target
 from .target import Target
 
+_AT_MOST_256 = '"min-legal-vector-width"="256" "prefer-vector-width"="256"'
+
 
 def compile_kernels(names: Sequence[str], made_for: Target, folder: Path, one_done: Callable[[str], None]) -> None:
     """Compile `names` into objects of `folder`; a process can do this for one target only."""
@@ -111,6 +113,10 @@ def kernel_text(made_for: Target, name: str) -> str:
         text: str = result.library.get_llvm_str()
     operands = ", ".join(f"i64 %a{i}" for i in range(count))
     text = re.sub(r'"target-(cpu|features)"="[^"]*"', "", text)
+    if made_for.arch == "x86-64":  # 256 bits also where 512 exist, for the reasons in dots.py
+        text = re.sub(
+            r"^(define .*?)((?: #\d+)?(?: !\S+ !\d+)* \{)$", rf"\1 {_AT_MOST_256}\2", text, flags=re.MULTILINE
+        )
     return f"""{text}
 define void @k_{name}({operands}) {{
   %slots = alloca [2 x ptr]

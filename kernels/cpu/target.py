@@ -64,9 +64,7 @@ def system() -> str:
 
 
 def _features(level: isa.Level) -> list[str]:
-    wanted = [f"+{name}" for name in level.needs]
-    # The words are 256 bits wide on purpose (see dots.py); LLVM would join two of them where it can.
-    return [*wanted, "+prefer-256-bit"] if "avx512f" in level.needs else wanted
+    return [f"+{name}" for name in level.needs]
 
 
 def host_target(level: isa.Level) -> Target:

@@ -182,26 +182,49 @@ def product(
 
 
 def _panel_product(level: str, name: str, raw: NDArray[np.uint8], x: Floats, into: Floats | None) -> Floats:
-    """The same by the kernel for many tokens, on packed rows and on raw ones, whose results must be the same."""
-    packed, count, width = formats.get(name).packed, len(x), x.shape[1]
-    rows, plain = -(-count // 12) * 12, packed.codes is None
-    padded = np.concatenate([x, np.zeros((rows - count, width), np.float32)])
-    acts = make_rows(padded) if plain else write_tiles(level, padded, 4)
-    row_bytes = acts.strides[0] if plain else acts.strides[0] // 4
-    tokens, kernels, matrix = 3 if plain else 4, get_kernels(level), pack(level, name, raw, width)
-    results = []
-    for weights_, pack_kernel in ((matrix, 0), (make_copy(raw), kernels[f"pack_{name.lower()}"])):
-        y = make_rows(np.zeros((rows, 8 * len(matrix)), np.float32))
-        if into is not None:
-            y[:count, : into.shape[1]] = into
-        bounds = np.array([0, len(matrix)], np.int64)
-        arguments = [address(weights_), address(acts), address(y), 1, width // packed.columns, address(bounds),
-                     int(into is not None), matrix.strides[0], y.strides[0], kernels[f"panel_{name.lower()}"],
-                     row_bytes * tokens, tokens, 2, slots.TOKENS, pack_kernel, raw.shape[1], len(raw)]  # fmt: skip
+    """The same by unpack and panel kernels, sixteen rows at a time."""
+    packed, kernels, matrix = formats.get(name).packed, get_kernels(level), pack(level, name, raw, x.shape[1])
+    plain, units = packed.codes is None, x.shape[1] // packed.columns
+    acts, y, tokens, x_tile = _panel_operands(level, name, x, len(matrix), into)
+    multiply = threads.tile_function(7)(kernels[f"panel_{name.lower()}"])
+    for g in range(0, len(matrix), 2):
+        at, gap = address(matrix[g]), matrix.strides[0] * (g + 1 < len(matrix))
         if not plain:
-            units = width // packed.columns
-            arguments += [kernels[f"unpack_{name.lower()}"], panel_bytes(packed, units), panel_layout(packed).unit]
-        call(level, "matmul_panels", arguments, [0], {slots.TOKENS: count})
-        results.append(y[:count, : len(raw)].copy())
-    assert np.array_equal(results[0].view(np.uint32), results[1].view(np.uint32)), "raw rows give other bits"
-    return results[0]
+            panel = aligned(panel_bytes(packed, units))
+            unpack = threads.tile_function(3)(kernels[f"unpack_{name.lower()}"])
+            for r in range(2):
+                unpack(at + r * gap, address(panel) + r * panel_layout(packed).unit, units)
+            at = address(panel)
+        for t in range(len(y) // tokens):
+            to = address(y) + t * tokens * y.strides[0] + 32 * g
+            multiply(at, address(acts) + t * x_tile, units, to, y.strides[0], int(into is not None), gap)
+    return y[: len(x), : len(raw)].copy()
+
+
+def _panel_operands(
+    level: str, name: str, x: Floats, groups: int, into: Floats | None
+) -> tuple[NDArray[Any], Floats, int, int]:
+    """-> activations, results, tokens of a tile, bytes of a tile of activations; rows of both are rounded up to twelve."""
+    rows, plain = -(-len(x) // 12) * 12, formats.get(name).packed.codes is None
+    padded = np.concatenate([x, np.zeros((rows - len(x), x.shape[1]), np.float32)])
+    y = np.zeros((rows, 8 * groups), np.float32)
+    if into is not None:
+        y[: len(x), : into.shape[1]] = into
+    acts: NDArray[Any] = make_rows(padded) if plain else write_tiles(level, padded, 4)
+    return acts, make_rows(y), 3 if plain else 4, acts.strides[0] * (3 if plain else 1)
+
+
+def many_tokens(level: str, name: str, raw: NDArray[np.uint8], x: Floats, is_raw: bool) -> Floats:
+    """x f32[T, K] times a matrix, packed or raw, by the chunk kernel for many tokens, in two chunks. -> f32[T, N]."""
+    packed, kernels, matrix = formats.get(name).packed, get_kernels(level), pack(level, name, raw, x.shape[1])
+    units, low = x.shape[1] // packed.columns, name.lower()
+    acts, y, tokens, x_tile = _panel_operands(level, name, x, len(matrix), None)
+    bounds = np.array([0, 2, len(matrix)], np.int64)
+    source = make_copy(raw) if is_raw else matrix
+    arguments = [address(source), address(acts), address(y), 2, units, address(bounds), 0, matrix.strides[0]]
+    arguments += [y.strides[0], kernels[f"panel_{low}"], x_tile, tokens, 2, slots.TOKENS]
+    arguments += [kernels[f"pack_{low}"] if is_raw else 0, raw.shape[1], len(raw)]
+    if packed.codes is not None:
+        arguments += [kernels[f"unpack_{low}"], panel_bytes(packed, units), panel_layout(packed).unit]
+    call(level, "matmul_panels", arguments, [1, 0], {slots.TOKENS: len(x)})
+    return y[: len(x), : len(raw)].copy()

@@ -209,6 +209,17 @@ def extreme_weights(name: str, fill: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
+@pytest.mark.parametrize("name", [n for n in cpu.FORMAT_NAMES if formats.get(n).packed.panels])
+def test_many_tokens(name: str, level: str) -> None:
+    """The chunk kernel, on packed rows and on raw ones: odd row groups, incomplete ones, several blocks of tokens."""
+    for rows in (17, 25, 32):
+        weights, x = random_weights(name, rows, 512), random_rows(29, 512)
+        want = oracle.expected_product(name, weights, x)
+        for is_raw in (False, True):
+            assert_same_bits(cpu.many_tokens(level, name, weights, x, is_raw), want)
+
+
+@pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
 @pytest.mark.parametrize("fill", ["low", "high", "random"])
 @pytest.mark.parametrize("name", cpu.INT8_FORMATS)
 def test_extremes_overflow_nothing(name: str, fill: str, level: str) -> None:
