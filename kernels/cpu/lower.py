@@ -185,7 +185,10 @@ class _Lowering:
 
     def _op(self, kernel: str, step: Step, arguments: list[int], chunks: int = 1, of: str | None = "rows") -> int:
         reads = [b.index for b in step.inputs] + ([step.out.index] if step.how == slots.ADD else [])
-        return self.writer.op(kernel, arguments, chunks, self.rows if of == "rows" else of, reads, [step.out.index])
+        # The rows of a tile share cache lines: one thread writes them all.
+        each = chunks * max(1, self.tile // self.m.parts) if of == "rows" else 1
+        of = self.rows if of == "rows" else of
+        return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each if self.tile == 4 else 1)
 
     # ---- one method per op ----
     def _embed(self, step: Step) -> None:
@@ -332,4 +335,5 @@ class _Lowering:
         )  # fmt: skip
         self.tables.append((at, 4, group))
         arguments = [home, partial_bytes(dim), heads, dim, address(tasks.where), *self._emit(step)]
-        self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index])
+        each = heads * self.tile // self.m.parts if self.tile == 4 else 1
+        self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index], each)

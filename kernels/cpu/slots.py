@@ -20,8 +20,9 @@ IDLE, BIAS = 1 << 30, 1 << 20  # the stage index between steps; what keeps late 
 # ---- a stage: ops without dependencies among them, whose chunks are counted together ----
 STAGE_WORDS, FIRST_OP, STAGE_CHUNKS = 2, 0, 1
 
-# ---- an op record: a kernel's address, its number of chunks, then what the kernel's docstring lists ----
-OP_WORDS, KERNEL, CHUNKS, ARG = 24, 0, 1, 2
+# ---- an op record: a kernel's address, its chunks, its calls (one per number that the kernel takes as `chunk`), how many of
+# them a claimed chunk makes, then what the kernel's docstring lists ----
+OP_WORDS, KERNEL, CHUNKS, CALLS, EACH, ARG = 24, 0, 1, 2, 3, 4
 
 # ---- an attention task: queries of adjacent tokens of one sequence, over some splits of its cache ----
 TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE = 8, 0, 1, 2, 3, 4, 5

@@ -33,8 +33,8 @@ class Tape:
     def resize(self, sizes: tuple[int, ...]) -> None:
         """Set every op's chunks for a batch; `sizes` are the factors named when the tape was written, 1 first."""
         if sizes != self._sizes:
-            chunks = self._coefficients @ np.array(sizes, np.int64)
-            self.records[:, slots.CHUNKS] = chunks
+            self.records[:, slots.CALLS] = calls = self._coefficients @ np.array(sizes, np.int64)
+            self.records[:, slots.CHUNKS] = chunks = -(-calls // self.records[:, slots.EACH])
             self.stages[:, slots.STAGE_CHUNKS] = np.add.reduceat(chunks, self._first)
             self._sizes = sizes
 
@@ -59,8 +59,11 @@ class TapeWriter:
         of: str | None,
         reads: Iterable[int],
         writes: Iterable[int],
+        each: int = 1,
     ) -> int:
-        """Append an op of `chunks` (times the size named `of`) chunks. reads, writes: ids of what it touches.
+        """Append an op of `chunks` (times the size named `of`) chunks, or as many calls of which a chunk makes `each`.
+
+        reads, writes: ids of what it touches.
 
         -> its index on the tape.
         """
@@ -72,7 +75,7 @@ class TapeWriter:
         self._read |= read
         self._written |= written
         padding = slots.OP_WORDS - slots.ARG - len(arguments)
-        self._records.append([self._kernels[kernel], 0, *arguments, *[0] * padding])
+        self._records.append([self._kernels[kernel], 0, 0, each, *arguments, *[0] * padding])
         self._coefficients.append([chunks * (of == name) for name in [None, *self._sizes]])
         self._names.append(kernel)
         return len(self._records) - 1

@@ -26,8 +26,10 @@ from .slots import (
     AWAY,
     BIAS,
     CALLED,
+    CALLS,
     CHUNKS,
     DONE,
+    EACH,
     FIRST_OP,
     IDLE,
     KERNEL,
@@ -74,7 +76,9 @@ def _run_chunk(ctx, thread, stage, chunk):
     while chunk >= operand(op, CHUNKS):
         chunk -= operand(op, CHUNKS)
         op += 8 * OP_WORDS
-    call_chunk(operand(op, KERNEL), op, ctx, thread, chunk)
+    first = chunk * operand(op, EACH)
+    for i in range(first, min(first + operand(op, EACH), operand(op, CALLS))):
+        call_chunk(operand(op, KERNEL), op, ctx, thread, i)
 
 
 @inline
