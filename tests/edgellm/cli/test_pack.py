@@ -45,7 +45,8 @@ def test_output_and_json(tmp_path: Path, folder: Path, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out) == {"path": str(output), "nbytes": output.stat().st_size}
     assert not folder.exists()
     assert main(["run", str(model), "hello", "--raw", "-n", "2", "--weights", str(output)]) == 0
-    assert capsys.readouterr().err == ""
+    said = capsys.readouterr().err.splitlines()
+    assert not [line for line in said if "compile the kernels" not in line]
 
 
 @pytest.mark.parametrize(

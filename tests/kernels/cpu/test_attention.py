@@ -93,7 +93,8 @@ def test_every_batch_of_several_sequences() -> None:
                 together = machine.logits(*sequences, chunk=chunk)
                 assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True)), chunk
     for got, ids in zip(alone, sequences, strict=True):
-        programs.assert_close(got, expected(program, source, ids))
+        # One token differs by 2e-7; in three layers K and V fall to the other half here and there, 5e-4 of a value each.
+        programs.assert_close(got, expected(program, source, ids), usual=2e-4 if len(ids) > 1 else 1e-6)
 
 
 def test_batches_of_mixed_kind() -> None:

@@ -136,9 +136,14 @@ def test_one_format_throughout_is_near_the_unrounded_reference(form: str, tmp_pa
     assert errors.max() < limit, errors.max()
 
 
-@pytest.mark.parametrize(
-    "forms", [{"*": "Q4_0", "*ffn_down.weight": "F16"}, {"*": "Q8_0"}, {"*": "Q4_K", "*attn_v.weight": "Q6_K"}]
+MIXTURES = (
+    {"*ffn_down.weight": "F16", "default": "Q4_0"},
+    {"default": "Q8_0"},
+    {"*attn_v.weight": "Q6_K", "default": "Q4_K"},
 )
+
+
+@pytest.mark.parametrize("forms", MIXTURES)
 def test_precise_mode(forms: dict[str, str], tmp_path: Path) -> None:
     """The same bits in every way of computing, and a tenth of the ordinary distance from float32 arithmetic."""
     path = write_tiny(tmp_path / "m.gguf", hidden=256, ffn=512, heads=8, kv_heads=4, formats=forms)

@@ -14,7 +14,7 @@ import pytest
 from tiny_models import write_tiny
 
 from edgellm.errors import OptionError, ResourceError, UnsupportedError
-from edgellm.kernels.cpu import ahead, isa, objects, shipped, store, target
+from edgellm.kernels.cpu import ahead, isa, objects, shipped, sources, store, target
 
 LEVEL = isa.choose().level
 HERE = target.Target(LEVEL, target.system(), isa.architecture(), "", "", "").name
@@ -125,14 +125,14 @@ def test_a_frozen_application_trusts_its_manifest(tmp_path: Path, monkeypatch: p
         ahead.build(["walk"], target.any_target(isa.GENERIC, "linux", "x86-64"), tmp_path)
 
 
-def test_missing_sources_have_no_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_SOURCES", tmp_path)
+def test_missing_sources_have_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "read_sources", lambda: None)
     assert store.source_hash.__wrapped__() == ""
 
 
 def test_line_ends_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bundle built from a checkout fits a wheel on another system."""
-    monkeypatch.setattr(store, "_SOURCES", tmp_path)
+    monkeypatch.setattr(sources, "_FOLDER", tmp_path)
     hashes = set()
     for end in ("\n", "\r\n"):
         for name in ("cpu/a.py", "formats/b.py", "cache_layout.py"):
