@@ -6,6 +6,7 @@ checked before weights are read. Next hop: `llm.py` above, `engine.py` and the b
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from .config import EngineConfig
 from .engine import Engine, default_max_context
 from .gguf import GGUFFile, open_gguf
 from .kernels.cpu.backend import CpuBackend
-from .kernels.ops import CacheLayer
+from .kernels.ops import CacheLayer, Program
 from .runner import Runner
 from .tokenizer import Tokenizer
 
@@ -55,10 +56,42 @@ class LoadedModel:
         self.file.close()
 
 
+_Text = tuple[Tokenizer, ChatTemplate | None]
+
+
+class _Later:
+    """A result that a thread of its own computes meanwhile: the vocabulary, while kernels pack the weights."""
+
+    def __init__(self, compute: Callable[[], _Text]) -> None:
+        self._compute = compute
+        self._result: _Text | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="edgellm-vocabulary")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._compute()
+        except BaseException as error:  # raised again where the result is wanted
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until it has ended, well or not."""
+        self._thread.join()
+
+    def get(self) -> _Text:
+        """-> the result; raises what computing it raised."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+
 def load_model(path: str | Path, config: EngineConfig, progress: Progress | None = None) -> LoadedModel:
     """Open a GGUF file and make it ready. progress(stage, done, total) follows compiling and loading.
 
-    Raises ModelFileError, UnsupportedError or ResourceError before any large memory is taken.
+    Raises ModelFileError, UnsupportedError or ResourceError, all but a vocabulary's faults before large memory is taken.
     """
     start = time.perf_counter()
     file = open_gguf(path)
@@ -72,38 +105,27 @@ def load_model(path: str | Path, config: EngineConfig, progress: Progress | None
 def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start: float) -> LoadedModel:
     architecture = str(file.require("general.architecture"))
     program = models.get(architecture).build(file.metadata, file.tensors)
-    tokenizer = Tokenizer.from_gguf(file)
-    max_context = config.max_context or default_max_context(models.context_length(file.metadata))
-    prefill_chunk = min(config.prefill_chunk, max_context)
-    cache = KVCache(program.cache_layers, max_context, config.max_sequences, prefill_chunk)
+    text = _Later(lambda: _read_text(file))
     try:
-        layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
-        file.forget_headers()
-        backend = CpuBackend(
-            program,
-            file,
-            cache,
-            objects_folder=paths.home() / "kernels",
-            num_threads=config.threads,
-            max_tokens=prefill_chunk + config.max_sequences,
-            max_sequences=config.max_sequences,
-            max_context=max_context,
-            packed=layout.packed,
-            mapped=layout.mapped,
-            precise=config.precise,
-            progress=progress,
-        )
+        max_context = config.max_context or default_max_context(models.context_length(file.metadata))
+        config = replace(config, max_context=max_context, prefill_chunk=min(config.prefill_chunk, max_context))
+        backend, cache = _make_backend(file, program, config, max_context, progress)
+    finally:
+        text.wait()  # it reads the file, which may be closed next
+    try:
+        tokenizer, template = text.get()
     except BaseException:
+        backend.close()
         cache.free()
         raise
-    config = replace(config, max_context=max_context, prefill_chunk=prefill_chunk)
+    file.forget_headers()
     engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids)
     return LoadedModel(
         path=Path(file.path),
         architecture=architecture,
         engine=engine,
         tokenizer=tokenizer,
-        template=_template(file, tokenizer),
+        template=template,
         config=config,
         level=backend.level.name,
         num_threads=backend.threads.count,
@@ -114,7 +136,35 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     )
 
 
-def _template(file: GGUFFile, tokenizer: Tokenizer) -> ChatTemplate | None:
+def _make_backend(
+    file: GGUFFile, program: Program, config: EngineConfig, max_context: int, progress: Progress | None
+) -> tuple[CpuBackend, KVCache]:
+    cache = KVCache(program.cache_layers, max_context, config.max_sequences, config.prefill_chunk)
+    try:
+        layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
+        backend = CpuBackend(
+            program,
+            file,
+            cache,
+            objects_folder=paths.home() / "kernels",
+            num_threads=config.threads,
+            max_tokens=config.prefill_chunk + config.max_sequences,
+            max_sequences=config.max_sequences,
+            max_context=max_context,
+            packed=layout.packed,
+            mapped=layout.mapped,
+            precise=config.precise,
+            progress=progress,
+        )
+    except BaseException:
+        cache.free()
+        raise
+    return backend, cache
+
+
+def _read_text(file: GGUFFile) -> _Text:
+    """What turns text into ids: the vocabulary and, if there is one, the chat template."""
+    tokenizer = Tokenizer.from_gguf(file)
     if file.get("tokenizer.chat_template") is None:
-        return None
-    return ChatTemplate.from_metadata(file.metadata, tokenizer)
+        return tokenizer, None
+    return tokenizer, ChatTemplate.from_metadata(file.metadata, tokenizer)

@@ -17,7 +17,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +28,7 @@ from ...errors import ResourceError
 from .memory import SLACK, address, aligned
 from .sources import read_layout_sources
 from .threads import Threads
-from .weights import Matrix, Progress, pack_rows, packed_bytes, packed_size, pieces
+from .weights import Matrix, Progress, pack_pieces, packed_bytes, packed_size, pieces
 
 PART_SUFFIX = ".packed-part"
 _MAGIC = b"edgellm packed 1"
@@ -148,10 +148,10 @@ def _write(
     for entry, matrix in zip(table.entries, matrices.values(), strict=True):
         out.seek(entry.offset)
         room: NDArray[np.uint8] = aligned(0)
-        for rows in pieces(matrix):
-            nbytes = -(-(rows.stop - rows.start) // 8) * matrix.group_bytes
+        for piece in pieces(matrix, 0):
+            nbytes = piece.packed_bytes
             room = room if len(room) >= nbytes else aligned(nbytes)
-            pack_rows(matrix, rows, address(room), kernels, threads)
+            pack_pieces([replace(piece, to=address(room))], kernels, threads)
             out.write(room[:nbytes].data)
             forget(entry.name)
             done += nbytes

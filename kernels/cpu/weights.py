@@ -7,9 +7,8 @@ stay in the map, and the matrix kernel packs eight rows at a time. Matrices pack
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -142,11 +141,13 @@ def load_weights(
         weights.matrices = raw
         return weights
     room = _cut(arena(packed_size(raw)), raw)
+    weights.matrices = {name: replace(m, data=room[name], packed=True) for name, m in raw.items()}
     total, done = sum(m.data.nbytes for m in raw.values()), 0
-    for name, matrix in raw.items():
-        pack(matrix, room[name], kernels, threads, partial(source.forget, name))
-        weights.matrices[name] = replace(matrix, data=room[name], packed=True)
-        done += matrix.data.nbytes
+    for batch in _batches(raw, room):
+        pack_pieces([piece for _, piece in batch], kernels, threads)
+        for name in dict.fromkeys(name for name, _ in batch):
+            source.forget(name)
+        done += sum(piece.raw_bytes for _, piece in batch)
         if progress:
             progress("load", done, total)
     return weights
@@ -175,44 +176,76 @@ def _cut(room: NDArray[np.uint8], matrices: Mapping[str, Matrix]) -> dict[str, N
     return {name: room[end - packed_bytes(m) : end] for end, (name, m) in zip(ends, matrices.items(), strict=True)}
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a raw matrix, of which the first is a multiple of eight, and the address they are packed to."""
+
+    matrix: Matrix
+    rows: slice
+    to: int
+
+    @property
+    def raw_bytes(self) -> int:
+        return (self.rows.stop - self.rows.start) * self.matrix.format.row_bytes(self.matrix.width)
+
+    @property
+    def packed_bytes(self) -> int:
+        return -(-(self.rows.stop - self.rows.start) // 8) * self.matrix.group_bytes
+
+
+def pieces(matrix: Matrix, to: int) -> Iterator[Piece]:
+    """Cut a matrix, to be packed to an address, into pieces that are not too large; each fits behind the last."""
+    step = 8 * max(1, _PACK_PIECE_BYTES // matrix.group_bytes)
+    for first in range(0, matrix.rows, step):
+        rows = slice(first, min(first + step, matrix.rows))
+        yield Piece(matrix, rows, to + first // 8 * matrix.group_bytes)
+
+
+def _batches(raw: Mapping[str, Matrix], room: Mapping[str, NDArray[np.uint8]]) -> Iterator[list[tuple[str, Piece]]]:
+    """Pieces that are packed together: enough to keep all threads busy, few enough to hold little memory twice."""
+    batch: list[tuple[str, Piece]] = []
+    size = 0
+    for name, matrix in raw.items():
+        for piece in pieces(matrix, address(room[name])):
+            if batch and size + piece.packed_bytes > _PACK_PIECE_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append((name, piece))
+            size += piece.packed_bytes
+    if batch:
+        yield batch
+
+
 def pack(
     matrix: Matrix, packed: NDArray[np.uint8], kernels: Mapping[str, int], threads: Threads, forget: Callable[[], None]
 ) -> None:
     """Pack a raw matrix into `packed`, on all threads and piece by piece; `forget` is called after each."""
-    at = address(packed)
-    for rows in pieces(matrix):
-        at += pack_rows(matrix, rows, at, kernels, threads)
+    for piece in pieces(matrix, address(packed)):
+        pack_pieces([piece], kernels, threads)
         forget()
 
 
-def pieces(matrix: Matrix) -> Iterator[slice]:
-    """Cut a matrix into runs of rows that are packed at once; all but the last are multiples of eight rows."""
-    step = 8 * max(1, _PACK_PIECE_BYTES // matrix.group_bytes)
-    for first in range(0, matrix.rows, step):
-        yield slice(first, min(first + step, matrix.rows))
-
-
-def pack_rows(matrix: Matrix, rows: slice, to: int, kernels: Mapping[str, int], threads: Threads) -> int:
-    """Pack rows, of which the first is a multiple of eight, to an address. -> bytes written."""
-    count, row_bytes = rows.stop - rows.start, matrix.format.row_bytes(matrix.width)
-    groups_at_once = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
+def pack_pieces(some: Sequence[Piece], kernels: Mapping[str, int], threads: Threads) -> None:
+    """Pack pieces on all threads, in one walk."""
     writer = TapeWriter(kernels, [])
-    arguments = [
-        address(matrix.data) + rows.start * row_bytes,
-        row_bytes,
-        count,
-        to,
-        matrix.units,
-        matrix.group_bytes,
-        groups_at_once,
-        kernels[f"pack_{matrix.format.name.lower()}"],
-    ]
-    writer.op("pack_matrix", arguments, -(-count // (8 * groups_at_once)), None, [], [])
+    for piece in some:
+        matrix, count = piece.matrix, piece.rows.stop - piece.rows.start
+        row_bytes = matrix.format.row_bytes(matrix.width)
+        groups_at_once = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
+        arguments = [
+            address(matrix.data) + piece.rows.start * row_bytes,
+            row_bytes,
+            count,
+            piece.to,
+            matrix.units,
+            matrix.group_bytes,
+            groups_at_once,
+            kernels[f"pack_{matrix.format.name.lower()}"],
+        ]
+        writer.op("pack_matrix", arguments, -(-count // (8 * groups_at_once)), None, [], [])
     tape = writer.finish()
     tape.resize((1,))
     threads.run(tape)
-    nbytes: int = -(-count // 8) * matrix.group_bytes
-    return nbytes
 
 
 def scratch_bytes(program: Program, source: Source, packed: bool) -> int:

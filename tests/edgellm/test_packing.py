@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def packs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Formats of matrices that a load packs in memory."""
     seen: list[str] = []
-    real = weights.pack
+    real = weights.pack_pieces
 
-    def pack(matrix: weights.Matrix, *rest: Any) -> None:
-        seen.append(matrix.format.name)
-        real(matrix, *rest)
+    def pack_pieces(some: Sequence[weights.Piece], *rest: Any) -> None:
+        seen.extend(piece.matrix.format.name for piece in some)
+        real(some, *rest)
 
-    monkeypatch.setattr(weights, "pack", pack)
+    monkeypatch.setattr(weights, "pack_pieces", pack_pieces)
     return seen
 
 
