@@ -148,7 +148,7 @@ class FormatBench:
         mine = [m for name, m in self.backend.weights.matrices.items() if "." in name]
         self.packed_bytes = sum(m.data.nbytes for m in mine)
         (start, before), (end, after) = self._loads[0], self._loads[-1]
-        self.pack_rate = (after - before) / (end - start)
+        self.pack_rate = (after - before) / (end - start) if end > start else 0.0  # one batch alone has no rate
         self.team: Any = self.backend.threads
         self._slot = self.cache.open()
         self.cache.reserve(self._slot, tokens)
