@@ -55,6 +55,26 @@ def test_chunks_follow_the_sizes_of_the_batch() -> None:
         assert tape.stages[:, slots.STAGE_CHUNKS].tolist() == [5 + 3 * tokens, 2 * tasks]
 
 
+def test_a_chunk_makes_several_calls() -> None:
+    """Calls are shared out in runs of `each`, the last one shorter; none is left out or made twice."""
+    kernels = cpu.get_kernels(cpu.get_available_levels()[0])
+    rows = cpu.make_rows(np.zeros((11, 32), np.float32))
+    ones, out = cpu.make_rows(np.ones((1, 32), np.float32)), rows.strides[0]
+    for each in (1, 2, 4, 11, 40):
+        rows[:] = 0
+        writer = TapeWriter(kernels, ["tokens"])
+        writer.op(
+            "add_rows", [address(rows), out, address(ones), 0, address(rows), out, 1], 1, "tokens", [0], [0], each
+        )
+        tape = writer.finish()
+        tape.resize((1, 11))
+        assert tape.records[0, slots.CHUNKS] == -(-11 // each) == tape.stages[0, slots.STAGE_CHUNKS]
+        team = Threads(2, kernels, 4096)
+        team.run(tape, tokens=11)
+        team.close()
+        assert (rows == 1).all()
+
+
 def test_too_many_arguments_are_our_mistake() -> None:
     with pytest.raises(AssertionError):
         TapeWriter({"k": 1}, []).op("k", [0] * slots.OP_WORDS, 1, None, [], [])
