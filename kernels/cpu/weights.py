@@ -185,12 +185,18 @@ class Piece:
     to: int
 
     @property
+    def count(self) -> int:
+        """Number of rows."""
+        count: int = self.rows.stop - self.rows.start
+        return count
+
+    @property
     def raw_bytes(self) -> int:
-        return (self.rows.stop - self.rows.start) * self.matrix.format.row_bytes(self.matrix.width)
+        return self.count * self.matrix.format.row_bytes(self.matrix.width)
 
     @property
     def packed_bytes(self) -> int:
-        return -(-(self.rows.stop - self.rows.start) // 8) * self.matrix.group_bytes
+        return -(-self.count // 8) * self.matrix.group_bytes
 
 
 def pieces(matrix: Matrix, to: int) -> Iterator[Piece]:
@@ -229,7 +235,7 @@ def pack_pieces(some: Sequence[Piece], kernels: Mapping[str, int], threads: Thre
     """Pack pieces on all threads, in one walk."""
     writer = TapeWriter(kernels, [])
     for piece in some:
-        matrix, count = piece.matrix, piece.rows.stop - piece.rows.start
+        matrix, count = piece.matrix, piece.count
         row_bytes = matrix.format.row_bytes(matrix.width)
         groups_at_once = max(1, _PACK_CHUNK_BYTES // matrix.group_bytes)
         arguments = [
