@@ -18,7 +18,7 @@ from pathlib import Path
 
 from . import models, packing, paths
 from .cache.kv import KVCache, available_bytes, read_bytes
-from .config import DEFAULT_MAX_CONTEXT
+from .config import DEFAULT_MAX_CONTEXT, PACKED_SUFFIX
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
 from .kernels.cpu import backend, cores, limits, objects, shipped, store, weights
@@ -121,7 +121,7 @@ def examine_machine() -> Machine:
 def examine_home() -> Home:
     """Look at the folder that EDGELLM_HOME names, or the user's cache folder."""
     kernels = paths.home() / "kernels" / objects.cache_key(objects.choose_level().level)
-    packed = _list_quietly(packing.folder(), ".packed")
+    packed = _list_quietly(packing.folder(), PACKED_SUFFIX)
     return Home(
         path=str(paths.home()),
         problem=_why_unwritable(paths.home()),

@@ -64,17 +64,18 @@ def add_groups(w: Any, shape: Shape, steps: GroupSteps) -> None:
 
         return word(A, i64, i64)(lower)
 
-    def dot_signed(*halves: int) -> Any:
-        def one(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> list[ir.Value]:
-            codes = steps.take(b, p, halves)
-            if steps.table:
-                sums: list[ir.Value] = way.table_group(b, T, codes, steps.table, x, halves)
-            else:
-                sums = way.signed_group(b, T, codes, x, halves)
-            return sums
+    def signed_sums(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> list[ir.Value]:
+        codes = steps.take(b, p, BOTH)
+        if steps.table:
+            sums: list[ir.Value] = way.table_group(b, T, codes, steps.table, x, BOTH)
+        else:
+            sums = way.signed_group(b, T, codes, x, BOTH)
+        return sums
 
-        return word(N, i64, i64)(lambda b, p, x: make_tuple(b, [s for at in shape.places(b, p) for s in one(b, at, x)]))
+    @word(N, i64, i64)
+    def dot_signed(b: ir.IRBuilder, p: ir.Value, x: ir.Value) -> ir.Value:
+        return make_tuple(b, [s for at in shape.places(b, p) for s in signed_sums(b, at, x)])
 
     w.mac, w.mac_low, w.mac_high = mac(0, 1), mac(0), mac(1)
     w.dot, w.dot_low, w.dot_high = dot(0, 1), dot(0), dot(1)
-    w.dot_signed, w.dot_signed_low, w.dot_signed_high = dot_signed(0, 1), dot_signed(0), dot_signed(1)
+    w.dot_signed = dot_signed

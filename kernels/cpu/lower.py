@@ -17,7 +17,7 @@ from ..cache_layout import k_tile_bytes, v_tile_bytes
 from ..ops import CacheLayer, Program
 from . import slots
 from .memory import address
-from .panels import ROW_GROUPS, panel_bytes, panel_layout
+from .panels import PLAIN_TOKENS, ROW_GROUPS, panel_bytes, panel_layout
 from .plan import Buffer, Step
 from .tape import Tape, TapeWriter
 from .weights import Matrix, Weights
@@ -43,7 +43,6 @@ _BLOCK_BYTES = 256 << 10  # activations that stay in L2 while weights pass
 _PANEL_BLOCK_BYTES = 1 << 20  # those that pass a panel, which needs them so slowly that L3 suffices
 PANEL_ROWS = 16
 """Rows of activations from which unpacking into panels pays."""
-_PLAIN_PANEL_TOKENS = 3  # with two row groups and two chains: twelve of sixteen registers
 _ACTIVATIONS = {"silu": slots.SILU, "gelu": slots.GELU}
 
 
@@ -163,6 +162,8 @@ def lower(machine: Machine, shape: Shape, body: list[Step], head: list[Step]) ->
 class _Lowering:
     def __init__(self, machine: Machine, shape: Shape) -> None:
         self.m, self.tile, self.panels, self.rows = machine, shape.rows, shape.panels, ""
+        # The rows of a tile share cache lines: one thread writes them all. Decode has one token for all threads.
+        self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.tables: list[tuple[int, int, int]] = []
@@ -185,10 +186,9 @@ class _Lowering:
 
     def _op(self, kernel: str, step: Step, arguments: list[int], chunks: int = 1, of: str | None = "rows") -> int:
         reads = [b.index for b in step.inputs] + ([step.out.index] if step.how == slots.ADD else [])
-        # The rows of a tile share cache lines: one thread writes them all.
-        each = chunks * max(1, self.tile // self.m.parts) if of == "rows" else 1
+        each = chunks * self.tokens_at_once if of == "rows" else 1
         of = self.rows if of == "rows" else of
-        return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each if self.tile == 4 else 1)
+        return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each)
 
     # ---- one method per op ----
     def _embed(self, step: Step) -> None:
@@ -276,7 +276,7 @@ class _Lowering:
         if quantised:
             return self.tile
         if self.panels:
-            return _PLAIN_PANEL_TOKENS
+            return PLAIN_TOKENS
         return 4 if self.tile == 4 else self.tile // self.m.parts
 
     def _panel_arguments(self, matrix: Matrix) -> list[int]:
@@ -335,5 +335,5 @@ class _Lowering:
         )  # fmt: skip
         self.tables.append((at, 4, group))
         arguments = [home, partial_bytes(dim), heads, dim, address(tasks.where), *self._emit(step)]
-        each = heads * self.tile // self.m.parts if self.tile == 4 else 1
+        each = heads * self.tokens_at_once
         self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index], each)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from ..formats.base import Packed
 
 ROW_GROUPS = 2
-"""Groups of eight rows in a panel."""
+"""Groups of eight rows in a panel, or of plain rows that are multiplied at once."""
+TOKENS, PLAIN_TOKENS = 4, 3
+"""Rows of activations that pass at once; plain weights have two chains of sums: twelve, of sixteen registers."""
 CODES = 256
 """Bytes of a group's codes in a panel: one each."""
 _ALIGN = 32

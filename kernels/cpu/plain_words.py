@@ -15,11 +15,11 @@ from llvmlite import ir
 from . import simd
 from .dots import INTS
 from .lanes import FLOATS, Tile, float_at, make_tuple, store_rows, take_apart
+from .panels import PLAIN_TOKENS, ROW_GROUPS
 from .simd import word
 from .vector import I16, I64, constant, fma_of, half_to_float, i64, pointer, target, void
 
 CHAINS = 2
-PANEL_TOKENS, PANEL_ROWS = 3, 2  # with two chains: twelve sums, of sixteen registers
 
 
 def _shorts(b: ir.IRBuilder, p: ir.Value) -> ir.Value:
@@ -65,7 +65,7 @@ _LOADS: dict[str, tuple[Callable[..., ir.Value], Callable[..., ir.Value]]] = {
 
 def plain_words(number: str, size: int, tokens: int) -> ModuleType:
     """The words for weights of a plain format, eight of them in `size` bytes. tokens: of a tile; 0 for a panel's tile."""
-    T, R = (tokens, 1) if tokens else (PANEL_TOKENS, PANEL_ROWS)
+    T, R = (tokens, 1) if tokens else (PLAIN_TOKENS, ROW_GROUPS)
     (load, load_of_pair), cells = _LOADS[number], R * T
     F = Tile("f", FLOATS, CHAINS * cells)
     w: Any = ModuleType("plain_words")

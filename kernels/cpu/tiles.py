@@ -27,11 +27,9 @@ from .codes import add_codes
 from .dots import INTS, SHORTS
 from .groups import add_groups, panel_steps, steps_of
 from .lanes import FLOATS, Shape, Tile, float_at, make_tuple, store_rows, take_apart
-from .panels import Layout, packed_layout, panel_layout
+from .panels import ROW_GROUPS, TOKENS, Layout, packed_layout, panel_layout
 from .simd import word
 from .vector import I8, I16, I64, constant, fma_of, half_power, half_to_float, i64, pointer, void
-
-PANEL_TOKENS, PANEL_ROWS = 4, 2
 
 
 def tile_words(packed: Packed, tokens: int) -> ModuleType:
@@ -43,7 +41,7 @@ def tile_words(packed: Packed, tokens: int) -> ModuleType:
 def panel_words(packed: Packed) -> ModuleType:
     """The words for sixteen unpacked rows (see panels.py) times four tokens."""
     layout = panel_layout(packed)
-    return _make_words(Shape(PANEL_TOKENS, PANEL_ROWS, layout.unit), layout, panel_steps(), 0)
+    return _make_words(Shape(TOKENS, ROW_GROUPS, layout.unit), layout, panel_steps(), 0)
 
 
 def _make_words(shape: Shape, layout: Layout, steps: Any, fetch_bytes: int) -> ModuleType:

@@ -222,15 +222,6 @@ def _batches(raw: Mapping[str, Matrix], room: Mapping[str, NDArray[np.uint8]]) -
         yield batch
 
 
-def pack(
-    matrix: Matrix, packed: NDArray[np.uint8], kernels: Mapping[str, int], threads: Threads, forget: Callable[[], None]
-) -> None:
-    """Pack a raw matrix into `packed`, on all threads and piece by piece; `forget` is called after each."""
-    for piece in pieces(matrix, address(packed)):
-        pack_pieces([piece], kernels, threads)
-        forget()
-
-
 def pack_pieces(some: Sequence[Piece], kernels: Mapping[str, int], threads: Threads) -> None:
     """Pack pieces on all threads, in one walk."""
     writer = TapeWriter(kernels, [])
@@ -256,7 +247,7 @@ def pack_pieces(some: Sequence[Piece], kernels: Mapping[str, int], threads: Thre
 
 def scratch_bytes(program: Program, source: Source, packed: bool) -> int:
     """Scratch a thread needs: a panel of any matrix, and behind it the packed rows of a raw one."""
-    raw = [raw_matrix(source, name) for name in matrix_names(program)]
+    raw = raw_matrices(program, source).values()
     panels = [panel_bytes(m.format.packed, m.units) for m in raw]
     rows = [0 if packed else ROW_GROUPS * m.group_bytes for m in raw]
     return max(map(sum, zip(panels, rows, strict=True)), default=0) + SLACK

@@ -10,6 +10,7 @@ from typing import Any
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, f16, split
 from .nibbles import expander, look_up, packer
+from .one_scale import signed_tile
 
 KVALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
@@ -19,21 +20,8 @@ def _dequantize(groups: Bytes) -> Floats:
     return f16(d) * look_up(KVALUES, qs)
 
 
-def tile(w: Any) -> Kernel:
-    """Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), d f16[8].
-
-    The integer sum is of KVALUES[q]. Per group: acc = fma(integer sum, d * scale, acc).
-    """
-
-    def kernel(p, x, groups, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(groups):
-            w.fetch(p + ahead)
-            acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + w.CODES), x)
-            p, x = p + w.STRIDE, x + w.GROUP
-        w.store(y, stride, acc, flags)
-
-    return kernel
+# Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), d f16[8]. The integer sum is of KVALUES[q].
+tile = signed_tile
 
 
 def pack(w: Any) -> Kernel:

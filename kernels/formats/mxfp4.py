@@ -13,6 +13,7 @@ import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, split
 from .nibbles import expander, look_up, packer
+from .one_scale import unsigned_tile
 
 KVALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
@@ -23,23 +24,8 @@ def _dequantize(groups: Bytes) -> Floats:
     return d * look_up(KVALUES, qs)
 
 
-def tile(w: Any) -> Kernel:
-    """Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), e u8[8].
-
-    The integer sum is of KVALUES[q] + 16 and starts from minus 16 times the activations. Per group:
-    acc = fma(integer sum, 2**(e - 128) * scale, acc).
-    """
-
-    def kernel(p, x, groups, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(groups):
-            w.fetch(p + ahead)
-            a = w.mac(w.start(x, 4), p, x)
-            acc = w.fma_dx(acc, w.total(a), w.half_powers(p + w.CODES), x)
-            p, x = p + w.STRIDE, x + w.GROUP
-        w.store(y, stride, acc, flags)
-
-    return kernel
+# Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), e u8[8]. Codes mean KVALUES[q] + 16 minus 16.
+tile = unsigned_tile(4, lambda w: w.half_powers)
 
 
 def pack(w: Any) -> Kernel:

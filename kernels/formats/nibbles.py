@@ -1,4 +1,4 @@
-"""What formats of sixteen table values share: 32 columns are 16 bytes, whose nibbles are indices of a table.
+"""What formats of nibbles share: 32 columns are 16 bytes, whose nibbles are codes or indices of a table.
 
 The low nibbles are values 0..15, the high ones 16..31, as in q4_0.py. Packed, eight rows of such a group are 4 x 32 bytes
 (low nibbles are steps 0-3, high ones 4-7), which the words `dot_table` and `mac_table` of cpu/tiles.py multiply.
@@ -26,6 +26,20 @@ def packer(w: Any) -> Kernel:
     def put(qs, to):
         for t in range(4):
             w.store_u32(to + 32 * t, w.load_u32(qs + 4 * t))
+
+    inlined: Kernel = w.inline(put)
+    return inlined
+
+
+def fifth_bits_packer(w: Any) -> Kernel:
+    """A helper of pack kernels, put(qh, to): the four bytes of a row's fifth bits as bytes whose bit t is step t's."""
+
+    def put(qh, to):
+        for j in range(4):  # collect bits j, j + 4, j + 8 ... into one byte
+            b = (w.load_u32(qh) >> j) & 0x11111111
+            b = (b | b >> 3) & 0x03030303
+            b = (b | b >> 6) & 0x000F000F
+            w.store_u8(to + j, b | b >> 12)
 
     inlined: Kernel = w.inline(put)
     return inlined

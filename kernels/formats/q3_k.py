@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
+from .q6_k import make_tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -26,29 +27,9 @@ def _dequantize(groups: Bytes) -> Floats:
     return values.reshape(-1, 256)
 
 
-def tile(w: Any) -> Kernel:
-    """Packed, per 256: eight groups of 3 x 32 bytes (`three_bits` of cpu/unpack.py) and eight pairs of the scales minus 32,
-    int8; then d f16[8].
-
-    Integer sums start from minus 4 times the activations. Per group: s = fma(sum of scale * integer sum over both halves,
-    activation scale, s). Per 256: acc = fma(d, s, acc).
-    """
-
-    def kernel(p, x, supers, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(supers):
-            s = w.zero()
-            for _ in range(8):
-                w.fetch(p + ahead)
-                i = w.scaled(w.mac_low(w.start_low(x, 2), p, x), w.first_s8(p + w.CODES))
-                j = w.scaled(w.mac_high(w.start_high(x, 2), p, x), w.second_s8(p + w.CODES))
-                s = w.fma_x(s, w.add(i, j), x)
-                p, x = p + w.STRIDE, x + w.GROUP
-            acc = w.fma_d(acc, w.half(p), s)
-            p += w.TAIL
-        w.store(y, stride, acc, flags)
-
-    return kernel
+# Packed, per 256: eight groups of 3 x 32 bytes (`three_bits` of cpu/unpack.py) and eight pairs of the scales minus 32, int8;
+# then d f16[8].
+tile = make_tile(bits=2)
 
 
 def pack(w: Any) -> Kernel:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
+from .nibbles import packer
+from .one_scale import unsigned_tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -19,31 +21,18 @@ def _dequantize(groups: Bytes) -> Floats:
     return values
 
 
-def tile(w: Any) -> Kernel:
-    """Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), d f16[8].
-
-    The integer sum starts from minus 8 times the activations. Per group: acc = fma(integer sum, d * scale, acc).
-    """
-
-    def kernel(p, x, groups, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(groups):
-            w.fetch(p + ahead)
-            a = w.mac(w.start(x, 3), p, x)
-            acc = w.fma_dx(acc, w.total(a), w.half(p + w.CODES), x)
-            p, x = p + w.STRIDE, x + w.GROUP
-        w.store(y, stride, acc, flags)
-
-    return kernel
+# Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), d f16[8].
+tile = unsigned_tile(bits=3)
 
 
 def pack(w: Any) -> Kernel:
+    put = packer(w)
+
     def kernel(src, row_bytes, rows, dst, groups):
         for r in range(8):
             p, o = src + min(r, rows - 1) * row_bytes, dst
             for _ in range(groups):
-                for t in range(4):
-                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 2 + 4 * t))
+                put(p + 2, o + 4 * r)
                 w.store_u16(o + 128 + 2 * r, w.load_u16(p))
                 p, o = p + 18, o + 144
 

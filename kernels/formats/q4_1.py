@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
+from .nibbles import packer
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -38,12 +39,13 @@ def tile(w: Any) -> Kernel:
 
 
 def pack(w: Any) -> Kernel:
+    put = packer(w)
+
     def kernel(src, row_bytes, rows, dst, groups):
         for r in range(8):
             p, o = src + min(r, rows - 1) * row_bytes, dst
             for _ in range(groups):
-                for t in range(4):
-                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 4 + 4 * t))
+                put(p + 4, o + 4 * r)
                 w.store_u16(o + 128 + 2 * r, w.load_u16(p))
                 w.store_u16(o + 144 + 2 * r, w.load_u16(p + 2))
                 p, o = p + 20, o + 160

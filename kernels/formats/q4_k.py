@@ -56,6 +56,20 @@ def tile(w: Any) -> Kernel:
     return kernel
 
 
+def run_packer(w: Any) -> Kernel:
+    """A helper of pack kernels, put(qs, g, to): run g's nibbles, of the 128 bytes at `qs`, into the group at a row's lane."""
+
+    def put(qs, g, to):
+        run, shift = qs + 32 * (g // 2), 4 * (g % 2)
+        for t in range(4):
+            low = w.load_u32(run + 4 * t) >> shift & 0x0F0F0F0F
+            high = w.load_u32(run + 16 + 4 * t) >> shift & 0x0F0F0F0F
+            w.store_u32(to + 32 * t, low | high << 4)
+
+    inlined: Kernel = w.inline(put)
+    return inlined
+
+
 def scale_and_min_packer(w: Any) -> Kernel:
     """A helper of pack kernels: run g's scale and min, from the twelve bytes at `scales`, as two bytes."""
 
@@ -74,17 +88,14 @@ def scale_and_min_packer(w: Any) -> Kernel:
 
 
 def pack(w: Any) -> Kernel:
-    put_scale_and_min = scale_and_min_packer(w)
+    put_run, put_scale_and_min = run_packer(w), scale_and_min_packer(w)
 
     def kernel(src, row_bytes, rows, dst, supers):
         for r in range(8):
             p, o = src + min(r, rows - 1) * row_bytes, dst
             for _ in range(supers):
                 for g in range(8):
-                    for t in range(4):
-                        low = w.load_u32(p + 16 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
-                        high = w.load_u32(p + 32 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
-                        w.store_u32(o + 32 * t + 4 * r, low | high << 4)
+                    put_run(p + 16, g, o + 4 * r)
                     put_scale_and_min(p + 4, g, o + 128 + 2 * r)
                     o += 144
                 w.store_u16(o + 2 * r, w.load_u16(p))

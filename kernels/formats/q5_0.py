@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
+from .nibbles import fifth_bits_packer, packer
+from .one_scale import unsigned_tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -22,37 +24,19 @@ def _dequantize(groups: Bytes) -> Floats:
     return values
 
 
-def tile(w: Any) -> Kernel:
-    """Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), 32 bytes whose bit t is step t's fifth bit, d f16[8].
-
-    The integer sum starts from minus 16 times the activations. Per group: acc = fma(integer sum, d * scale, acc).
-    """
-
-    def kernel(p, x, groups, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(groups):
-            w.fetch(p + ahead)
-            a = w.mac(w.start(x, 4), p, x)
-            acc = w.fma_dx(acc, w.total(a), w.half(p + w.CODES), x)
-            p, x = p + w.STRIDE, x + w.GROUP
-        w.store(y, stride, acc, flags)
-
-    return kernel
+# Packed: 4 x 32 bytes (low nibbles are steps 0-3, high ones 4-7), 32 bytes whose bit t is step t's fifth bit, d f16[8].
+tile = unsigned_tile(bits=4)
 
 
 def pack(w: Any) -> Kernel:
+    put, put_fifths = packer(w), fifth_bits_packer(w)
+
     def kernel(src, row_bytes, rows, dst, groups):
         for r in range(8):
             p, o = src + min(r, rows - 1) * row_bytes, dst
             for _ in range(groups):
-                for t in range(4):
-                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 6 + 4 * t))
-                qh = w.load_u32(p + 2)
-                for j in range(4):  # collect bits j, j + 4, j + 8 ... into one byte
-                    b = (qh >> j) & 0x11111111
-                    b = (b | b >> 3) & 0x03030303
-                    b = (b | b >> 6) & 0x000F000F
-                    w.store_u8(o + 128 + 4 * r + j, b | b >> 12)
+                put(p + 6, o + 4 * r)
+                put_fifths(p + 2, o + 128 + 4 * r)
                 w.store_u16(o + 160 + 2 * r, w.load_u16(p))
                 p, o = p + 22, o + 176
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
+from .nibbles import fifth_bits_packer, packer
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -45,18 +46,14 @@ def tile(w: Any) -> Kernel:
 
 
 def pack(w: Any) -> Kernel:
+    put, put_fifths = packer(w), fifth_bits_packer(w)
+
     def kernel(src, row_bytes, rows, dst, groups):
         for r in range(8):
             p, o = src + min(r, rows - 1) * row_bytes, dst
             for _ in range(groups):
-                for t in range(4):
-                    w.store_u32(o + 32 * t + 4 * r, w.load_u32(p + 8 + 4 * t))
-                qh = w.load_u32(p + 4)
-                for j in range(4):  # collect bits j, j + 4, j + 8 ... into one byte
-                    b = (qh >> j) & 0x11111111
-                    b = (b | b >> 3) & 0x03030303
-                    b = (b | b >> 6) & 0x000F000F
-                    w.store_u8(o + 128 + 4 * r + j, b | b >> 12)
+                put(p + 8, o + 4 * r)
+                put_fifths(p + 4, o + 128 + 4 * r)
                 w.store_u16(o + 160 + 2 * r, w.load_u16(p))
                 w.store_u16(o + 176 + 2 * r, w.load_u16(p + 2))
                 p, o = p + 24, o + 192

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, bits, f16, split
-from .q4_k import scale_and_min_packer, scales_and_mins
+from .q4_k import run_packer, scale_and_min_packer, scales_and_mins
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -53,7 +53,7 @@ def tile(w: Any) -> Kernel:
 
 
 def pack(w: Any) -> Kernel:
-    put_scale_and_min = scale_and_min_packer(w)
+    put_run, put_scale_and_min = run_packer(w), scale_and_min_packer(w)
 
     def kernel(src, row_bytes, rows, dst, supers):
         for r in range(8):
@@ -64,10 +64,7 @@ def pack(w: Any) -> Kernel:
                     for t in range(8):
                         fifths |= (w.load_u32(p + 16 + 4 * t) >> g & 0x01010101) << t
                     w.store_u32(o + 128 + 4 * r, fifths)
-                    for t in range(4):
-                        low = w.load_u32(p + 48 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
-                        high = w.load_u32(p + 64 + 32 * (g // 2) + 4 * t) >> (4 * (g % 2)) & 0x0F0F0F0F
-                        w.store_u32(o + 32 * t + 4 * r, low | high << 4)
+                    put_run(p + 48, g, o + 4 * r)
                     put_scale_and_min(p + 4, g, o + 160 + 2 * r)
                     o += 176
                 w.store_u16(o + 2 * r, w.load_u16(p))

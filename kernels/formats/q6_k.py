@@ -7,6 +7,7 @@ of ql are values 0..63, the high ones 64..127; the four bit pairs of qh are the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,29 +25,36 @@ def _dequantize(groups: Bytes) -> Floats:
     return values.reshape(-1, 256)
 
 
-def tile(w: Any) -> Kernel:
-    """Packed, per 256: eight groups of 6 x 32 bytes (three bytes carry four values: steps 0-3, then 4-7) and eight pairs of
-    int8 scales; then d f16[8].
+def make_tile(bits: int) -> Callable[[Any], Kernel]:
+    """The tile of codes that mean q - 2**bits, with two int8 scales in a group (one per 16 columns) and d f16[8] per 256.
 
-    Integer sums start from minus 32 times the activations. Per group: s = fma(sum of scale * integer sum over both halves,
-    activation scale, s). Per 256: acc = fma(d, s, acc).
+    Integer sums start from minus 2**bits times the activations. Per group: s = fma(sum of scale * integer sum over both
+    halves, activation scale, s). Per 256: acc = fma(d, s, acc).
     """
 
-    def kernel(p, x, supers, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(supers):
-            s = w.zero()
-            for _ in range(8):
-                w.fetch(p + ahead)
-                i = w.scaled(w.mac_low(w.start_low(x, 5), p, x), w.first_s8(p + w.CODES))
-                j = w.scaled(w.mac_high(w.start_high(x, 5), p, x), w.second_s8(p + w.CODES))
-                s = w.fma_x(s, w.add(i, j), x)
-                p, x = p + w.STRIDE, x + w.GROUP
-            acc = w.fma_d(acc, w.half(p), s)
-            p += w.TAIL
-        w.store(y, stride, acc, flags)
+    def tile(w: Any) -> Kernel:
+        def kernel(p, x, supers, y, stride, flags, ahead):
+            acc = w.zero()
+            for _ in range(supers):
+                s = w.zero()
+                for _ in range(8):
+                    w.fetch(p + ahead)
+                    i = w.scaled(w.mac_low(w.start_low(x, bits), p, x), w.first_s8(p + w.CODES))
+                    j = w.scaled(w.mac_high(w.start_high(x, bits), p, x), w.second_s8(p + w.CODES))
+                    s = w.fma_x(s, w.add(i, j), x)
+                    p, x = p + w.STRIDE, x + w.GROUP
+                acc = w.fma_d(acc, w.half(p), s)
+                p += w.TAIL
+            w.store(y, stride, acc, flags)
 
-    return kernel
+        return kernel
+
+    return tile
+
+
+# Packed, per 256: eight groups of 6 x 32 bytes (three bytes carry four values: steps 0-3, then 4-7) and eight pairs of int8
+# scales; then d f16[8].
+tile = make_tile(bits=5)
 
 
 def pack(w: Any) -> Kernel:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .base import Bytes, Codes, Floats, Format, Kernel, Packed, f16, split
+from .one_scale import signed_tile
 
 
 def _dequantize(groups: Bytes) -> Floats:
@@ -17,18 +18,8 @@ def _dequantize(groups: Bytes) -> Floats:
     return qs.view(np.int8).astype(np.float32) * f16(d)
 
 
-def tile(w: Any) -> Kernel:
-    """Packed: 8 x 32 bytes, one per step, then d f16[8]. Per group: acc = fma(integer sum, d * scale, acc)."""
-
-    def kernel(p, x, groups, y, stride, flags, ahead):
-        acc = w.zero()
-        for _ in range(groups):
-            w.fetch(p + ahead)
-            acc = w.fma_dx(acc, w.dot_signed(p, x), w.half(p + w.CODES), x)
-            p, x = p + w.STRIDE, x + w.GROUP
-        w.store(y, stride, acc, flags)
-
-    return kernel
+# Packed: 8 x 32 bytes, one per step, then d f16[8].
+tile = signed_tile
 
 
 def pack(w: Any) -> Kernel:

@@ -23,7 +23,7 @@ from edgellm.errors import ResourceError
 from edgellm.kernels import formats
 from edgellm.kernels.cpu import compile as compiling
 from edgellm.kernels.cpu import isa, packed_file, sources, threads, weights
-from edgellm.kernels.cpu.memory import SLACK, aligned
+from edgellm.kernels.cpu.memory import SLACK, address, aligned
 
 LEVEL = isa.choose().level.name
 SHAPES = {"a": ("Q4_0", 24, 64), "b": ("Q8_0", 13, 96), "c": ("F32", 8, 32)}
@@ -63,7 +63,7 @@ def expected(team: threads.Threads) -> dict[str, bytes]:
     out = {}
     for name, matrix in make_matrices().items():
         room = aligned(weights.packed_bytes(matrix))
-        weights.pack(matrix, room, cpu.get_kernels(LEVEL), team, lambda: None)
+        weights.pack_pieces([*weights.pieces(matrix, address(room))], cpu.get_kernels(LEVEL), team)
         out[name] = room.tobytes()
     return out
 
@@ -215,7 +215,7 @@ def test_the_layout_does_not_depend_on_the_level(monkeypatch: pytest.MonkeyPatch
         made = threads.Threads(1, dict(cpu.get_kernels(level)), 4096)
         room = aligned(weights.packed_size(matrices))
         for name, place in weights._cut(room, matrices).items():
-            weights.pack(matrices[name], place, cpu.get_kernels(level), made, lambda: None)
+            weights.pack_pieces([*weights.pieces(matrices[name], address(place))], cpu.get_kernels(level), made)
         made.close()
         results.add(room.tobytes())
     assert len(results) == 1
