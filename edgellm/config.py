@@ -12,6 +12,10 @@ MAX_THREADS = 64
 DEFAULT_MAX_CONTEXT = 4096
 WEIGHT_LAYOUTS = ("auto", "packed", "raw")
 PACKED_SUFFIX = ".packed"
+CACHE_TYPES = ("f16", "bf16", "q8_0", "q4_h", "e4m3", "e5m2")
+ON_FULL = ("stop", "window")
+MAX_SINKS = 64
+DEFAULT_SINKS = 4
 
 
 def _check_int(name: str, value: object, low: int, high: int | None = None) -> None:
@@ -42,6 +46,15 @@ class EngineConfig:
     the memory), or the path of a file that `edgellm pack --output` wrote. "auto" and "packed" use such a file in its usual place.
     precise: multiply with activations of about 15 bits instead of 8: logits much nearer to those of float32 arithmetic, for a
     prefill at half speed.
+    cache_type_k, cache_type_v: how keys and values are kept: "f16", "bf16", "q8_0" (8 bits), "q4_h" (4 bits, rotated by a
+    Hadamard matrix), "e4m3" or "e5m2" (8-bit floats).
+    cache_memory: bytes for keys and values, of running sequences and of earlier ones whose beginning may come again; None
+    for twice what max_sequences of max_context tokens need.
+    disk_cache: bytes of disk on which beginnings outlive the process; 0 keeps none.
+    window, sinks: let every token see only the last `window` tokens and the first `sinks`, in constant memory and without an
+    end of the context: lossy. None: all that the model was made to see.
+    on_full: what happens when max_context is reached: "stop" refuses a longer prompt and ends the answer with "length",
+    "window" drops the oldest tokens but the first `sinks`, and says so.
     """
 
     threads: int | None = None
@@ -50,6 +63,13 @@ class EngineConfig:
     max_sequences: int = 1
     weights: str = "auto"
     precise: bool = False
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    cache_memory: int | None = None
+    disk_cache: int = 0
+    window: int | None = None
+    sinks: int = DEFAULT_SINKS
+    on_full: str = "stop"
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -60,6 +80,17 @@ class EngineConfig:
         _check_int("max_sequences", self.max_sequences, 1, 1024)
         if not isinstance(self.precise, bool):
             raise OptionError(f"precise must be true or false, not {self.precise!r}")
+        for name, value in (("cache_type_k", self.cache_type_k), ("cache_type_v", self.cache_type_v)):
+            if value not in CACHE_TYPES:
+                raise OptionError(f"{name} must be one of {', '.join(CACHE_TYPES)}, not {value!r}")
+        if self.cache_memory is not None:
+            _check_int("cache_memory", self.cache_memory, 1)
+        _check_int("disk_cache", self.disk_cache, 0)
+        if self.window is not None:
+            _check_int("window", self.window, 1)
+        _check_int("sinks", self.sinks, 0, MAX_SINKS)
+        if self.on_full not in ON_FULL:
+            raise OptionError(f"on_full must be one of {', '.join(ON_FULL)}, not {self.on_full!r}")
         if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):
             layouts = ", ".join(WEIGHT_LAYOUTS)
             raise OptionError(f"weights must be one of {layouts} or a {PACKED_SUFFIX} file, not {self.weights!r}")

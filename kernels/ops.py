@@ -58,11 +58,15 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class CacheLayer:
-    """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all."""
+    """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all.
+
+    num_sink_tokens: first tokens of a sequence that stay in reach beside the window; 0 without a window.
+    """
 
     num_kv_heads: int
     head_dim: int
     window: int | None = None
+    num_sink_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +123,38 @@ class Builder:
         """y = x @ weight.T + bias; the weight is (width, x.width)."""
         return self._append("linear", (x,), width, (weight, bias), bias=bias is not None)
 
-    def rope(self, x: Value, num_heads: int, rope: Rope) -> Value:
-        """Rotate each head by its token's position (Su et al. 2021)."""
-        weights = (rope.factors,)
-        return self._append("rope", (x,), x.width, weights, num_heads=num_heads, rope=rope)
+    def rope(self, x: Value, num_heads: int, rope: Rope, last_position: int | None = None) -> Value:
+        """Rotate each head by its token's position (Su et al. 2021), or by `last_position` where that is less."""
+        weights, attributes = (rope.factors,), {"rope": rope, "last_position": last_position}
+        return self._append("rope", (x,), x.width, weights, num_heads=num_heads, **attributes)
 
-    def attention(self, q: Value, k: Value, v: Value, num_heads: int, layer: CacheLayer, scale: float) -> Value:
+    def attention(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        num_heads: int,
+        layer: CacheLayer,
+        scale: float,
+        *,
+        softcap: float = 0.0,
+        sinks: str | None = None,
+        sink_q: Value | None = None,
+    ) -> Value:
         """Append k and v to the sequence's cache, then softmax(scale q k^T) v over the positions in reach.
 
-        Reach of position p: 0..p, or p - window + 1..p. Query head h uses kv head h // (num_heads / num_kv_heads).
+        Reach of position p: 0..p, or p - window + 1..p and 0..num_sink_tokens - 1. Query head h uses kv head
+        h // (num_heads / num_kv_heads). softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
+        sinks: f32[num_heads], per head a score of a token without a value, which takes part in the softmax (GPT-OSS).
+        sink_q: the queries that meet sink tokens which have left the window (Xiao et al. 2023, arXiv:2309.17453, turns
+        them as if the sinks lay right before it); q if None.
         """
         self._layers.append(layer)
         index = len(self._layers) - 1
+        inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
+        attributes = {"layer": index, "scale": scale, "softcap": softcap}
         width = num_heads * layer.head_dim
-        return self._append("attention", (q, k, v), width, (), num_heads=num_heads, layer=index, scale=scale)
+        return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation is "silu" or "gelu" (the tanh form, Hendrycks, Gimpel 2016)."""

@@ -58,9 +58,13 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "linear":
             return linear(x[0], w[0], w[1] if a["bias"] else None)
         case "rope":
-            return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), w[0] if w else None)
+            last = len(ids) if a["last_position"] is None else a["last_position"]
+            return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
         case "attention":
-            return attention(x[0], x[1], x[2], a["num_heads"], program.cache_layers[a["layer"]], a["scale"])
+            layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
+            return attention(
+                *x[:3], a["num_heads"], layer, a["scale"], a["softcap"], sinks=w[0] if w else None, sink_q=sink_q
+            )
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "add":
@@ -103,19 +107,40 @@ def rope(x: Floats, num_heads: int, rope: Rope, positions: Integers, factors: Fl
     return out.reshape(x.shape)
 
 
-def attention(q: Floats, k: Floats, v: Floats, num_heads: int, layer: CacheLayer, scale: float) -> Floats:
-    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k and v f32[T, G * D]."""
+def attention(
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    num_heads: int,
+    layer: CacheLayer,
+    scale: float,
+    softcap: float = 0.0,
+    *,
+    sinks: Floats | None = None,
+    sink_q: Floats | None = None,
+) -> Floats:
+    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k and v f32[T, G * D].
+
+    sinks: f32[H], a score of a token without a value. sink_q: f32[T, H * D], for sink tokens that have left the window.
+    """
     tokens = len(q)
     q = q.reshape(tokens, num_heads, layer.head_dim)
+    sink_q = q if sink_q is None else sink_q.reshape(q.shape)
     k = k.reshape(tokens, layer.num_kv_heads, layer.head_dim)
     v = v.reshape(tokens, layer.num_kv_heads, layer.head_dim)
     distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
-    in_reach = (distance >= 0) & (distance < (layer.window or tokens + 1))
+    in_window = (distance >= 0) & (distance < (layer.window or tokens + 1))
+    is_sink = (distance >= 0) & ~in_window & (np.arange(tokens) < layer.num_sink_tokens)[None, :]
     out: Floats = np.empty_like(q)
     for head in range(num_heads):
         group = head // (num_heads // layer.num_kv_heads)
-        scores = q[:, head] @ k[:, group].T * np.float32(scale)
-        out[:, head] = softmax(np.where(in_reach, scores, np.float32(-np.inf))) @ v[:, group]
+        scores = np.where(is_sink, sink_q[:, head] @ k[:, group].T, q[:, head] @ k[:, group].T) * np.float32(scale)
+        if softcap:
+            scores = np.float32(softcap) * np.tanh(scores / np.float32(softcap))
+        scores = np.where(in_window | is_sink, scores, np.float32(-np.inf))
+        if sinks is not None:
+            scores = np.concatenate([scores, np.full((tokens, 1), sinks[head], np.float32)], axis=1)
+        out[:, head] = softmax(scores)[:, :tokens] @ v[:, group]
     return out.reshape(tokens, num_heads * layer.head_dim)
 
 
