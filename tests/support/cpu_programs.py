@@ -197,8 +197,8 @@ def rounding_as_the_cpu(source: Any, weights: Mapping[str, Floats]) -> Iterator[
             x = (acts.values * acts.scales[..., None]).reshape(x.shape)
         return linear(x, weight, bias)
 
-    def rounded_attention(q: Floats, k: Floats, v: Floats, *rest: Any) -> Floats:
-        return attention(q, half(k), half(v), *rest)
+    def rounded_attention(q: Floats, k: Floats, v: Floats, *rest: Any, **named: Any) -> Floats:
+        return attention(q, half(k), half(v), *rest, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "linear", rounded_linear)
