@@ -34,7 +34,7 @@ class Engine:
     backend: runs batches. cache: made for the same layers, with config's max_sequences and prefill_chunk.
     eog_ids: ids that end a sequence. The engine closes backend and cache.
     reach: tokens that a token can see at most, where a window was chosen; None if nothing is dropped.
-    max_context: tokens a sequence may hold; None for no end.
+    max_context: tokens a sequence may hold; None for no end, which is where a window was chosen.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Engine:
     ) -> None:
         self.runner = backend if isinstance(backend, Runner) else Runner(backend, cache)
         self.config = config
-        self.max_context = cache.max_context
+        self.max_context = cache.max_context if reach is None else None
         self.reach = reach
         self.vocab_size = self.runner.vocab_size
         self.eog_ids = frozenset(eog_ids)
