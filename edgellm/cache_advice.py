@@ -46,9 +46,9 @@ class HasTensors(Protocol):
     def tensors(self) -> Mapping[str, HasShape]: ...
 
 
-def advise(type_k: str, type_v: str, num_parameters: int, table: Iterable[Advice] = TABLE) -> list[str]:
+def advise(formats: tuple[str, str], num_parameters: int, table: Iterable[Advice] = TABLE) -> list[str]:
     """Return what to tell the user of a model, nothing for a pair that is known to be sound."""
-    chosen = {"k": type_k, "v": type_v}
+    chosen = dict(zip("kv", formats, strict=True))
     return [
         f"--cache-type-{advice.role} {advice.format}: {advice.text}"
         for advice in table
@@ -58,7 +58,7 @@ def advise(type_k: str, type_v: str, num_parameters: int, table: Iterable[Advice
 
 def warn(config: EngineConfig, file: HasTensors) -> None:
     """Warn, one line per reason, of a choice that costs this model much."""
-    for text in advise(config.cache_type_k, config.cache_type_v, count_parameters(file)):
+    for text in advise(config.cache_formats, count_parameters(file)):
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 

@@ -110,6 +110,11 @@ class EngineConfig:
             layouts = ", ".join(WEIGHT_LAYOUTS)
             raise OptionError(f"weights must be one of {layouts} or a {PACKED_SUFFIX} file, not {self.weights!r}")
 
+    @property
+    def cache_formats(self) -> tuple[str, str]:
+        """Names of the formats of keys and of values."""
+        return self.cache_type_k, self.cache_type_v
+
     def _check_window(self) -> None:
         """Refuse what contradicts itself."""
         if self.window is not None and self.max_context is not None:

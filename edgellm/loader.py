@@ -51,7 +51,7 @@ class LoadedModel:
 
     def cache_bytes(self, num_tokens: int) -> int:
         """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
-        return read_bytes(self.cache_layers, num_tokens)
+        return read_bytes(self.cache_layers, num_tokens, self.config.cache_formats)
 
     def close(self) -> None:
         """Stop the threads and give all memory back."""

@@ -98,6 +98,11 @@ def add_cache_types(add: Callable[..., object]) -> None:
     add("--cache-type-v", type=str.lower, default=default.cache_type_v, metavar="TYPE", help=TYPE_V_HELP)
 
 
+def cache_formats(args: Namespace) -> tuple[str, str]:
+    """Return the checked formats of keys and values."""
+    return _named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
+
+
 def size(text: str) -> int:
     """Return the bytes that a text like 500MB, 2GB, 1.5GiB or 4096 names."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?i?)b?", text.strip().lower())
