@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import cache_advice, models, packing, paths
-from .cache.kv import KVCache, read_bytes
+from .cache.kv import KVCache
+from .cache.memory import read_bytes
 from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .engine import Engine, default_max_context
@@ -172,7 +173,14 @@ def _limit(program: Program, config: EngineConfig) -> Program:
 def _make_backend(
     file: GGUFFile, program: Program, config: EngineConfig, progress: Progress | None
 ) -> tuple[CpuBackend, KVCache]:
-    cache = KVCache(program.cache_layers, config.max_context, config.max_sequences, config.prefill_chunk)
+    cache = KVCache(
+        program.cache_layers,
+        config.max_context,
+        config.max_sequences,
+        config.prefill_chunk,
+        config.cache_formats,
+        config.cache_memory,
+    )
     try:
         layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
         backend = CpuBackend(

@@ -154,7 +154,10 @@ def model_rows(report: ModelReport, machine: Machine, bandwidth: float | None) -
     return [
         ("file", report.path),
         ("a token", f"reads {reads}"),
-        ("cache", f"{human_bytes(report.cache_token_bytes)} a token (keys {report.cache_type_k}, values {report.cache_type_v})"),
+        (
+            "cache",
+            f"{human_bytes(report.cache_token_bytes)} a token (keys {report.cache_type_k}, values {report.cache_type_v})",
+        ),
         ("decode", "unknown: nothing was measured" if tps is None else f"about {tps:.0f} tokens/s with packed weights"),
         (
             "memory",

@@ -21,7 +21,10 @@ def test_advice_is_for_one_format_in_one_role_below_a_size() -> None:
     ]
     assert advise(("q4_h", "e5m2"), 50, table) == ["--cache-type-k q4_h: costs 0.1 nats"]
     assert (
-        advise(("q4_h", "q4_h"), 1000, table) == advise(("f16", "q4_h"), 1, table) == advise(("e5m2", "f16"), 1, table) == []
+        advise(("q4_h", "q4_h"), 1000, table)
+        == advise(("f16", "q4_h"), 1, table)
+        == advise(("e5m2", "f16"), 1, table)
+        == []
     )
 
 
