@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from . import models, packing, paths
-from .cache.memory import F16, Formats, available_bytes, needed_bytes, read_bytes
+from .cache.memory import F16, Formats, available_bytes, growth_bytes, needed_bytes, read_bytes
 from .config import DEFAULT_MAX_CONTEXT, PACKED_SUFFIX
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
@@ -71,8 +71,8 @@ class ModelReport:
     """What a model would do here.
 
     token_bytes: weights and cache that decoding one token reads, with depth tokens in the cache. needed_bytes: memory for
-    packed weights, the cache at max_context and everything else. cache_token_bytes: what a token adds to the cache until the
-    layers with a window are full. layout: how a load would have the weights: "packed",
+    packed weights, the cache at max_context and everything else. cache_token_bytes: what a token adds to the cache, in
+    layers that see all. layout: how a load would have the weights: "packed",
     "raw" or "mapped". packed_problem: why the packed file that is there is not used. num_kernels, num_missing: kernels that it
     takes, and how many of them must be compiled first. problem: why edgellm cannot run the model; the rest is then None.
     """
@@ -179,7 +179,7 @@ def examine_model(
         needed_bytes=needed,
         cache_type_k=cache_formats[0],
         cache_type_v=cache_formats[1],
-        cache_token_bytes=read_bytes(program.cache_layers, 1, cache_formats),
+        cache_token_bytes=growth_bytes(program.cache_layers, cache_formats),
         layout="mapped" if packed and not problem else "packed" if needed <= available_bytes() else "raw",
         packed_file=None if packed is None else str(packed),
         packed_problem=problem,

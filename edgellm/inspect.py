@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from . import models
-from .cache.memory import F16, Formats, needed_bytes, read_bytes
+from .cache.memory import F16, Formats, growth_bytes, needed_bytes
 from .config import DEFAULT_MAX_CONTEXT
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
 from .kernels import formats
-from .kernels.cache_layout import BLOCK_SIZE
 from .kernels.ops import CacheLayer
 
 LONGEST_TEXT = 200
@@ -40,8 +39,9 @@ class Summary:
 
     formats: by size, largest first. context_length: tokens the model was trained on at once.
     window: tokens that `num_window_layers` of the layers see; the rest see all.
-    cache_formats: of keys and of values, those that all of these mean: kv_bytes_per_token, growth of a sequence's cache in the
-    layers that see all; kv_window_bytes, most that the window layers come to use beside that. problem: why edgellm cannot run the model, None if it can as far as the head says.
+    cache_formats: of keys and values, which what follows is for. kv_bytes_per_token: growth of a sequence's cache in the
+    layers that see all. kv_window_bytes: most that the window layers come to use beside that.
+    problem: why edgellm cannot run the model, None if it can as far as the head says.
     """
 
     path: str
@@ -84,10 +84,7 @@ class Summary:
     @property
     def kv_bytes_per_token(self) -> int | None:
         """Cache bytes that one more token costs in the layers that see all, averaged over a block."""
-        if self.cache_layers is None:
-            return None
-        full = [layer for layer in self.cache_layers if layer.window is None]
-        return read_bytes(full, BLOCK_SIZE, self.cache_formats) // BLOCK_SIZE
+        return None if self.cache_layers is None else growth_bytes(self.cache_layers, self.cache_formats)
 
     def kv_window_bytes(self, max_context: int, prefill_chunk: int = 512) -> int | None:
         """Cache bytes of one sequence in the layers with a window."""
