@@ -153,7 +153,8 @@ def _split(op, ctx, task, g, s, is_sinks, rows, q, scores, bounds, tops, rescale
     for t in range(first, last + 1):
         following = _block_of(table, min(t + 1, last), kept, ring) * arg(op, 8)
         start = t * BLOCK_SIZE
-        n = min(BLOCK_SIZE, (arg(op, 18) if is_sinks else highest + 1) - start)
+        # of sink tokens those that have left the window: what lies behind them may not be written yet
+        n = min(BLOCK_SIZE, (min(arg(op, 18), highest - window + 1) if is_sinks else highest + 1) - start)
         v = v_base + block
         call_score(arg(op, 23), k_base + block, n, q, rows, dim, scores, v)
         if arg_f32(op, 17) > np.float32(0):
