@@ -8,7 +8,6 @@ alone. Knows keys, ids and bytes; no sequence and no array. Next hops: `folder.p
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import warnings

@@ -1,8 +1,8 @@
 """A saved state: one file with all prefixes that a cache holds, for applications that keep conversations.
 
-Layout: magic, u32 bytes of the identity's JSON, the JSON, CRC-32 of all that; records as in `record.py`, a node's groups one after
-the other, parents before children; an end mark with the number of records. The identity is spelled out, so that a refusal can
-say what differs. A file that is damaged anywhere is refused as a whole, before anything of it is used: half a
+Layout: magic, u32 bytes of the identity's JSON, the JSON, CRC-32 of all that; records as in `record.py`, a node's groups one
+after the other, parents before children; an end mark with the number of records. The identity is spelled out, so that a
+refusal can say what differs. A file that is damaged anywhere is refused as a whole, before anything of it is used: half a
 conversation that looks like a whole one helps nobody. Knows no tree and no array. Next hop: `llm.py`.
 """
 

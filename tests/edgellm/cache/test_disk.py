@@ -82,7 +82,7 @@ def test_other_models_and_settings_share_nothing(tmp_path: Path, other: dict[str
     assert cache.find(ROOT_KEY, PROMPT) is None
     write(cache, PROMPT)
     cache.close()
-    assert len([path for path in (tmp_path / "home" / "cache").iterdir()]) == 2
+    assert len(list((tmp_path / "home" / "cache").iterdir())) == 2
 
 
 def test_two_models_share_one_limit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import sys
@@ -40,9 +41,10 @@ def read_all(folder: RecordFolder, prompt: list[int], groups: tuple[int, ...] = 
             if block is None:
                 return count
             assert block == payload(node.parent, node.token_ids, group)
-        shared = os.path.commonprefix([list(node.token_ids), prompt[count:]])
-        count += len(shared)
-        if len(shared) < 64:
+        pairs = zip(node.token_ids, prompt[count:], strict=False)
+        shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        count += shared
+        if shared < 64:
             break
         parent = node.key
     return count

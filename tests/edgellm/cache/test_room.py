@@ -122,7 +122,7 @@ def test_any_tree_stays_whole_and_within_the_limit(
 ) -> None:
     """Parents may be missing, or run in a circle: lying names."""
     root = tmp_path_factory.mktemp("room")
-    links = {number: parent for number, parent in enumerate(parents, 1)}
+    links = dict(enumerate(parents, 1))
     for number, parent in links.items():
         put(root, number, parent, used[number - 1])
     held = make_room(root, limit * 4096)
