@@ -17,7 +17,8 @@ from importlib import metadata
 from pathlib import Path
 
 from . import models, packing, paths
-from .cache.kv import KVCache, available_bytes, read_bytes
+from .cache.kv import KVCache
+from .cache.memory import available_bytes, read_bytes
 from .config import DEFAULT_MAX_CONTEXT, PACKED_SUFFIX
 from .errors import EdgeLLMError
 from .gguf import GGUFFile

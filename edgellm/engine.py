@@ -120,10 +120,12 @@ class Engine:
         reason = sequence.take(token_id, self.eog_ids, self.max_context)
         if reason is not None:
             self._end(sequence, reason)
+        elif sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
+            self._cache.keep(sequence.slot, sequence.prompt_ids)
         return token_id
 
     def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
-        self._scheduler.remove(sequence)
+        self._scheduler.remove(sequence, keep=error is None)
         sequence.finish(reason, error)
 
     def _require_open(self) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import models, packing, paths
-from .cache.kv import KVCache, read_bytes
+from .cache.kv import KVCache
+from .cache.memory import read_bytes
 from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .engine import Engine, default_max_context
@@ -139,7 +140,14 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
 def _make_backend(
     file: GGUFFile, program: Program, config: EngineConfig, max_context: int, progress: Progress | None
 ) -> tuple[CpuBackend, KVCache]:
-    cache = KVCache(program.cache_layers, max_context, config.max_sequences, config.prefill_chunk)
+    cache = KVCache(
+        program.cache_layers,
+        max_context,
+        config.max_sequences,
+        config.prefill_chunk,
+        (config.cache_type_k, config.cache_type_v),
+        config.cache_memory,
+    )
     try:
         layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
         backend = CpuBackend(

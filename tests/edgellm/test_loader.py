@@ -15,7 +15,7 @@ import pytest
 from tiny_models import write_tiny
 
 from edgellm import LLM, models
-from edgellm.cache import kv
+from edgellm.cache import memory
 from edgellm.config import EngineConfig
 from edgellm.errors import EdgeLLMError, ModelFileError, ResourceError, UnsupportedError
 from edgellm.gguf import open_gguf
@@ -210,10 +210,14 @@ def test_o21_the_limit_is_what_the_machine_has_free(tmp_path: Path, monkeypatch:
     path = write_tiny(tmp_path / "m.gguf")
     config = EngineConfig(threads=1, max_context=1024, max_sequences=1)
     loaded = load_model(path, config)
-    needed = loaded.engine.runner.cache.nbytes
+    spare = loaded.engine.runner.cache.nbytes
     loaded.close()
-    monkeypatch.setattr(kv, "available_bytes", lambda: needed)
-    load_model(path, config).close()
-    monkeypatch.setattr(kv, "available_bytes", lambda: needed - 1)
+    needed = spare // 2  # what earlier sequences leave behind has room where there is some
+    for available, taken in ((spare, spare), (spare - 1, needed), (needed, needed)):
+        monkeypatch.setattr(memory, "available_bytes", lambda: available)  # noqa: B023
+        loaded = load_model(path, config)
+        assert loaded.engine.runner.cache.nbytes == taken
+        loaded.close()
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
     with pytest.raises(ResourceError, match=rf"{needed} bytes.*{needed - 1} bytes.*--max-context"):
         load_model(path, config)
