@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import models, packing, paths
 from .cache.kv import KVCache
@@ -24,6 +25,9 @@ from .kernels.ops import CacheLayer, Program
 from .runner import Runner
 from .tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from .cache.disk import DiskCache
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -31,7 +35,8 @@ Progress = Callable[[str, int, int], None]
 class LoadedModel:
     """A model ready to run.
 
-    template: None if the file has none. weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
+    template: None if the file has none. storage: None without a disk cache.
+    weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
     """
 
     path: Path
@@ -43,17 +48,26 @@ class LoadedModel:
     level: str
     num_threads: int
     weight_bytes: int
-    cache_layers: tuple[CacheLayer, ...]
+    program: Program
+    cache: KVCache
+    storage: DiskCache | None
     load_s: float
     file: GGUFFile
+
+    @property
+    def cache_layers(self) -> tuple[CacheLayer, ...]:
+        """What attention keeps."""
+        return self.program.cache_layers
 
     def cache_bytes(self, num_tokens: int) -> int:
         """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
         return read_bytes(self.cache_layers, num_tokens)
 
     def close(self) -> None:
-        """Stop the threads and give all memory back."""
+        """Stop the threads, which write what is still to be kept on disk, and give all memory back."""
         self.engine.close()
+        if self.storage is not None:
+            self.storage.close()
         self.file.close()
 
 
@@ -131,7 +145,9 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         level=backend.level.name,
         num_threads=backend.threads.count,
         weight_bytes=backend.weight_bytes,
-        cache_layers=program.cache_layers,
+        program=program,
+        cache=cache,
+        storage=_open_storage(file, program, config, cache),
         load_s=time.perf_counter() - start,
         file=file,
     )
@@ -168,6 +184,14 @@ def _make_backend(
         cache.free()
         raise
     return backend, cache
+
+
+def _open_storage(file: GGUFFile, program: Program, config: EngineConfig, cache: KVCache) -> DiskCache | None:
+    if not config.disk_cache:
+        return None
+    from . import keeping
+
+    return keeping.open_disk_cache(file, program, config, cache)
 
 
 def _read_text(file: GGUFFile) -> _Text:

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from .folder import RecordFolder, StoredNode, make_private
 from .identity import Identity, digest
-from .keys import ROOT_KEY
 from .model_hash import Stopped
 from .room import make_room
+from .tree import ROOT_KEY
 
 QUEUE_BYTES = 128 << 20
 """Most bytes that wait to be written: about a second of a slow disk."""
@@ -39,12 +39,12 @@ class _Block(NamedTuple):
 class DiskCache:
     """The storage of one engine. `find`, `read` and `write` are for one thread, the engine's.
 
-    root: the folder of all models' folders. limit_bytes: most bytes of all of them together.
+    root: the folder of all models' folders. identity: what the blocks are of. limit_bytes: most bytes of all folders together.
     """
 
     def __init__(self, root: Path, identity: Identity, limit_bytes: int) -> None:
         self._root = root
-        self._identity = identity
+        self.identity = identity
         self._limit = limit_bytes
         self._folder: RecordFolder | None = None
         self._changed = threading.Condition()
@@ -71,14 +71,14 @@ class DiskCache:
         folder = self._get_folder()
         return None if folder is None else folder.read(node, group)
 
-    def write(self, parent_key: bytes, token_ids: Sequence[int], blocks: Mapping[int, bytes]) -> bool:
+    def write(self, parent_key: bytes, token_ids: Sequence[int], groups: Mapping[int, bytes]) -> bool:
         """Queue a node's blocks, one per group that has one. -> False if there is no room for them, or no disk to write to."""
         self._tell()
-        nbytes = sum(map(len, blocks.values()))
+        nbytes = sum(map(len, groups.values()))
         with self._changed:
             if self._is_broken or self._closing.is_set() or self._queued_bytes + nbytes > QUEUE_BYTES:
                 return False
-            for group, payload in blocks.items():
+            for group, payload in groups.items():
                 self._queue.append(_Block(parent_key, tuple(token_ids), group, payload))
             self._queued_bytes += nbytes
             self._changed.notify_all()
@@ -112,7 +112,7 @@ class DiskCache:
 
     def _run(self) -> None:
         try:
-            self._identity.model.compute(self._is_late, self._closing.wait)
+            self.identity.model.compute(self._is_late, self._closing.wait)
             folder = self._get_folder()
             assert folder is not None
             while (block := self._next()) is not None:
@@ -141,7 +141,8 @@ class DiskCache:
 
     def _write(self, folder: RecordFolder, block: _Block) -> None:
         nbytes = len(block.payload) + 4096
-        if nbytes > self._limit or folder.covers(block.parent, block.token_ids, block.group):
+        # One that is there already is written again: who could read it would not have made it anew.
+        if nbytes > self._limit or folder.has_longer(block.parent, block.token_ids, block.group):
             return
         if self._held is None:
             make_private(self._root)
@@ -170,10 +171,10 @@ class DiskCache:
 
     def _get_folder(self) -> RecordFolder | None:
         if self._folder is None:
-            model = self._identity.model.known()
+            model = self.identity.model.known()
             if model is not None:
-                name = digest(self._identity.parts(model))
+                name = digest(self.identity.parts(model))
                 with self._changed:
                     if self._folder is None:
-                        self._folder = RecordFolder(self._root / name.hex(), name, self._identity.block_bytes)
+                        self._folder = RecordFolder(self._root / name.hex(), name, self.identity.block_bytes)
         return self._folder

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..kernels.cache_layout import BLOCK_SIZE
-from .keys import node_key
-from .record import MAX_HEAD_BYTES, Head, is_whole, make_head, parse_head
+from .record import MAX_HEAD_BYTES, Head, is_whole, make_head, node_key, parse_head
 
 PART_PREFIX = ".part-"
 _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})-(\d{1,2})-(\d{1,3})\.kv")
@@ -96,13 +95,13 @@ class RecordFolder:
             assert node.token_ids is not None
             return StoredNode(parent, best, node.token_ids, frozenset(node.groups))
 
-    def covers(self, parent: bytes, token_ids: Sequence[int], group: int) -> bool:
-        """True if the block of these tokens is there, alone or as the beginning of a longer one."""
+    def has_longer(self, parent: bytes, token_ids: Sequence[int], group: int) -> bool:
+        """True if there is a block that begins with these tokens and goes on."""
         with self._lock:
             self._list()
             wanted = tuple(token_ids)
             for key, node in list(self._children.get(parent, {}).items()):
-                if group in node.groups and node.count >= len(wanted):
+                if group in node.groups and node.count > len(wanted):
                     found = self._tokens(parent, key)
                     if found is not None and found[: len(wanted)] == wanted:
                         return True

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from ..kernels.cache_layout import BLOCK_SIZE
 from ..kernels.numerics import NUMERICS_VERSION
 from ..kernels.ops import Program
-from .keys import KEY_BYTES
 from .model_hash import ModelHash
+from .tree import KEY_BYTES
 
 NAMES = {
     "model": "the model's weights",

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 PIECE_BYTES = 64 << 20
@@ -41,11 +42,11 @@ def stamp(status: os.stat_result) -> tuple[int, ...]:
 class ModelHash:
     """SHA-256 over the SHA-256 of every piece of a model's files.
 
-    files: the files in order, each with its `stamp` when it was opened. sample: a text that is another one when a sample of
-    the bytes is. folder: where to remember.
+    files: the files in order, each with its `stamp` when it was opened. sample: makes a text that is another one when a sample
+    of the bytes is; called once, when the hash is first wanted. folder: where to remember.
     """
 
-    def __init__(self, files: Sequence[tuple[Path, tuple[int, ...]]], sample: str, folder: Path) -> None:
+    def __init__(self, files: Sequence[tuple[Path, tuple[int, ...]]], sample: Callable[[], str], folder: Path) -> None:
         self._files = list(files)
         self._sample = sample
         self._folder = folder
@@ -105,9 +106,9 @@ class ModelHash:
         last = max(max(stamped[1:3]) for _, stamped in self._files)
         return abs(time.time_ns() - last) > _FRESH_NS
 
-    @property
+    @cached_property
     def _path(self) -> Path:
-        text = repr(([stamped for _, stamped in self._files], self._sample, PIECE_BYTES))
+        text = repr(([stamped for _, stamped in self._files], self._sample(), PIECE_BYTES))
         return self._folder / hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _remembered(self) -> bytes:

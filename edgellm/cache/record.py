@@ -15,10 +15,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..kernels.cache_layout import BLOCK_SIZE
-from .keys import KEY_BYTES, node_key
+from .tree import KEY_BYTES, make_key, pack_tokens, unpack_tokens
 
 _MAGIC = b"edgeKV1\n"
 _PREFIX = struct.Struct(
@@ -55,11 +53,16 @@ class Head:
         return _PREFIX.size + 4 * len(self.token_ids) + _SUM.size
 
 
+def node_key(parent: bytes, token_ids: Sequence[int]) -> bytes:
+    """Return the key of the node that holds `token_ids` after those that `parent` stands for."""
+    return make_key(parent, pack_tokens(token_ids))
+
+
 def make_head(identity: bytes, parent: bytes, token_ids: Sequence[int], group: int, payload: bytes) -> bytes:
     """Return the bytes that go before a payload."""
     assert len(identity) == len(parent) == KEY_BYTES and 1 <= len(token_ids) <= BLOCK_SIZE
     prefix = _PREFIX.pack(_MAGIC, identity, parent, group, len(token_ids), len(payload), zlib.crc32(payload))
-    head = prefix + np.asarray(token_ids, "<i4").tobytes()
+    head = prefix + pack_tokens(token_ids)
     return head + _SUM.pack(zlib.crc32(head))
 
 
@@ -73,8 +76,8 @@ def parse_head(data: bytes) -> Head | None:
         return None
     if _SUM.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
         return None
-    token_ids = np.frombuffer(data, "<i4", count, _PREFIX.size).tolist()
-    return Head(identity, parent, tuple(token_ids), group, payload_bytes, payload_sum)
+    token_ids = unpack_tokens(data[_PREFIX.size : end])
+    return Head(identity, parent, token_ids, group, payload_bytes, payload_sum)
 
 
 def is_whole(head: Head, payload: bytes) -> bool:

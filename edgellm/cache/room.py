@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .folder import PART_PREFIX, parse_name
-from .keys import ROOT_KEY
+from .tree import ROOT_KEY
 
 MAX_RECORDS = 1 << 14
 """So many files at most, however small: listing them stays a matter of milliseconds."""

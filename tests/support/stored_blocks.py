@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgellm.cache.identity import Identity
-from edgellm.cache.keys import ROOT_KEY, node_key
 from edgellm.cache.model_hash import ModelHash, stamp
+from edgellm.cache.record import node_key
+from edgellm.cache.tree import ROOT_KEY
 from edgellm.kernels.cache_layout import BLOCK_SIZE
 from edgellm.kernels.ops import Builder, CacheLayer, Program
 
@@ -50,5 +51,5 @@ def make_identity(
     if not path.exists():
         path.write_bytes(model)
     return Identity(
-        make_program(window), formats, False, block_bytes, ModelHash([(path, stamp(path.stat()))], "", folder)
+        make_program(window), formats, False, block_bytes, ModelHash([(path, stamp(path.stat()))], str, folder)
     )

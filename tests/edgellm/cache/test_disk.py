@@ -16,7 +16,7 @@ from edgellm.cache import disk as disk_module
 from edgellm.cache import model_hash
 from edgellm.cache.disk import DiskCache
 from edgellm.cache.folder import RecordFolder
-from edgellm.cache.keys import ROOT_KEY
+from edgellm.cache.tree import ROOT_KEY
 
 LIMIT = 1 << 20
 PROMPT = list(range(200))

@@ -16,7 +16,8 @@ from stored_blocks import BLOCK_BYTES, chain, payload
 
 from edgellm.cache import folder as folder_module
 from edgellm.cache.folder import RecordFolder
-from edgellm.cache.keys import ROOT_KEY, node_key
+from edgellm.cache.record import node_key
+from edgellm.cache.tree import ROOT_KEY
 
 IDENTITY = bytes(16)
 PROMPT = list(range(150))
@@ -85,8 +86,9 @@ def test_a_longer_block_takes_the_place_of_its_beginning(tmp_path: Path) -> None
         folder.write(ROOT_KEY, tokens, 0, payload(ROOT_KEY, tokens, 0))
     folder.write(ROOT_KEY, PROMPT[:5], 1, payload(ROOT_KEY, PROMPT[:5], 1))
     assert len(list(folder.path.iterdir())) == 2
-    assert folder.covers(ROOT_KEY, PROMPT[:12], 0) and not folder.covers(ROOT_KEY, PROMPT[:12], 1)
-    assert folder.covers(ROOT_KEY, PROMPT[:5], 1) and not folder.covers(ROOT_KEY, [0, 2], 0)
+    assert folder.has_longer(ROOT_KEY, PROMPT[:12], 0) and not folder.has_longer(ROOT_KEY, PROMPT[:3], 2)
+    assert folder.has_longer(ROOT_KEY, PROMPT[:4], 1) and not folder.has_longer(ROOT_KEY, PROMPT[:5], 1)
+    assert not folder.has_longer(ROOT_KEY, [0, 2], 0) and not folder.has_longer(ROOT_KEY, PROMPT[:64], 0)
     assert folder.has(node_key(ROOT_KEY, PROMPT[:64])) and not folder.has(node_key(ROOT_KEY, PROMPT[:10]))
 
 

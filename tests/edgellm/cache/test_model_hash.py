@@ -28,7 +28,7 @@ def make(tmp_path: Path, *names: str, sample: str = "s") -> ModelHash:
         if not path.exists():
             path.write_bytes(bytes([number + 1]) * SIZE)
         files.append((path, stamp(path.stat())))
-    return ModelHash(files, sample, tmp_path / "hashes")
+    return ModelHash(files, lambda: sample, tmp_path / "hashes")
 
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:

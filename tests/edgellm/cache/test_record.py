@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgellm.cache.keys import ROOT_KEY, node_key
-from edgellm.cache.record import MAX_HEAD_BYTES, is_whole, make_head, parse_head
+from edgellm.cache.record import MAX_HEAD_BYTES, is_whole, make_head, node_key, parse_head
+from edgellm.cache.tree import ROOT_KEY
 
 IDENTITY = bytes(range(16))
 TOKENS = st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=64)

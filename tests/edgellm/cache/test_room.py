@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgellm.cache import room
-from edgellm.cache.keys import ROOT_KEY
 from edgellm.cache.room import make_room
+from edgellm.cache.tree import ROOT_KEY
 
 
 def key(number: int) -> bytes:
