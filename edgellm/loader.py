@@ -133,6 +133,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         backend.close()
         cache.free()
         raise
+    storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
     engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids)
     return LoadedModel(
@@ -147,7 +148,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         weight_bytes=backend.weight_bytes,
         program=program,
         cache=cache,
-        storage=_open_storage(file, program, config, cache),
+        storage=storage,
         load_s=time.perf_counter() - start,
         file=file,
     )

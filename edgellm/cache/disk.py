@@ -8,6 +8,7 @@ alone. Knows keys, ids and bytes; no sequence and no array. Next hops: `folder.p
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 import warnings
@@ -16,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .folder import RecordFolder, StoredNode, make_private
+from .folder import FoundNode, RecordFolder, make_private
 from .identity import Identity, digest
 from .model_hash import Stopped
 from .room import make_room
+from .storage import StoredNode
 from .tree import ROOT_KEY
 
 QUEUE_BYTES = 128 << 20
@@ -60,7 +62,7 @@ class DiskCache:
         if identity.model.known() is None:
             self._start()  # the hash takes long: the sooner it begins, the sooner it is there
 
-    def find(self, parent_key: bytes, token_ids: Sequence[int]) -> StoredNode | None:
+    def find(self, parent_key: bytes, token_ids: Sequence[int]) -> FoundNode | None:
         """Return the stored child of a node that begins with the most of `token_ids`, None if none shares the first."""
         self._tell()
         folder = self._get_folder()
@@ -68,12 +70,12 @@ class DiskCache:
 
     def read(self, node: StoredNode, group: int) -> bytes | None:
         """Return a block of a found node exactly as it was written; None if it is missing or damaged."""
+        assert isinstance(node, FoundNode), "not a node that `find` gave"
         folder = self._get_folder()
         return None if folder is None else folder.read(node, group)
 
     def write(self, parent_key: bytes, token_ids: Sequence[int], groups: Mapping[int, bytes]) -> bool:
         """Queue a node's blocks, one per group that has one. -> False if there is no room for them, or no disk to write to."""
-        self._tell()
         nbytes = sum(map(len, groups.values()))
         with self._changed:
             if self._is_broken or self._closing.is_set() or self._queued_bytes + nbytes > QUEUE_BYTES:
@@ -97,6 +99,7 @@ class DiskCache:
             self._closing.set()
             self._changed.notify_all()
         if self._thread is not None:
+            atexit.unregister(self.close)
             self._thread.join(timeout_s + 1.0)  # a write that hangs cannot be interrupted
         self._tell()
 
@@ -105,6 +108,8 @@ class DiskCache:
         if self._thread is None and not self._is_broken:
             self._thread = threading.Thread(target=self._run, name="edgellm-disk-cache", daemon=True)
             try:
+                # Not closed by the program's end, it is closed by it: the interpreter stops daemons in mid-air after that.
+                atexit.register(self.close)
                 self._thread.start()
             except RuntimeError:  # the interpreter is about to end
                 self._thread = None
@@ -164,7 +169,10 @@ class DiskCache:
             self._changed.notify_all()
 
     def _tell(self) -> None:
-        """Warn of what went wrong in the thread, in the thread that a user's program listens to."""
+        """Warn of what went wrong in the thread, in the thread that a user's program listens to.
+
+        Called where a warning that was made an error leaves nothing half done: not from `write`.
+        """
         problem, self._problem = self._problem, None
         if problem is not None:
             warnings.warn(problem, RuntimeWarning, stacklevel=3)

@@ -28,7 +28,7 @@ _TOUCH_S = 60.0  # a use is noted at most so often
 
 
 @dataclass(frozen=True, slots=True)
-class StoredNode:
+class FoundNode:
     """A node of which something is on disk. groups: the cache groups whose block can be read."""
 
     parent: bytes
@@ -76,7 +76,7 @@ class RecordFolder:
         self._listed_s = -_RELIST_S
         self._listed_ns = -1
 
-    def find(self, parent: bytes, token_ids: Sequence[int]) -> StoredNode | None:
+    def find(self, parent: bytes, token_ids: Sequence[int]) -> FoundNode | None:
         """Return the child of `parent` that begins with the most of `token_ids`; None if none shares the first."""
         with self._lock:
             self._list()
@@ -93,7 +93,7 @@ class RecordFolder:
                 return None
             node = children[best]
             assert node.token_ids is not None
-            return StoredNode(parent, best, node.token_ids, frozenset(node.groups))
+            return FoundNode(parent, best, node.token_ids, frozenset(node.groups))
 
     def has_longer(self, parent: bytes, token_ids: Sequence[int], group: int) -> bool:
         """True if there is a block that begins with these tokens and goes on."""
@@ -113,7 +113,7 @@ class RecordFolder:
             self._list()
             return key in self._keys
 
-    def read(self, stored: StoredNode, group: int) -> bytes | None:
+    def read(self, stored: FoundNode, group: int) -> bytes | None:
         """Return a block as it was written, or None if it is not, or no longer, there."""
         name = _name(stored.parent, stored.key, len(stored.token_ids), group)
         try:
@@ -176,7 +176,7 @@ class RecordFolder:
                 node = self._children.setdefault(parent, {}).setdefault(key, _Node(count))
                 node.groups.add(group)
                 before = known.get(parent, {}).get(key)
-                node.token_ids = before and before.token_ids
+                node.token_ids = None if before is None else before.token_ids
         self._keys = {key for children in self._children.values() for key in children}
         self._listed_s, self._listed_ns = now, changed_ns
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import disk_writer
 import pytest
 from stored_blocks import BLOCK_BYTES, chain, make_identity, payload
 
@@ -187,8 +190,9 @@ def test_a_place_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     cache = open_cache(tmp_path)
     assert cache.write(ROOT_KEY, [1], {0: payload(ROOT_KEY, [1], 0)})
     assert cache.flush()
+    assert not cache.write(ROOT_KEY, [1], {0: payload(ROOT_KEY, [1], 0)})
     with pytest.warns(RuntimeWarning, match="no longer kept in .*EDGELLM_HOME"):
-        assert not cache.write(ROOT_KEY, [1], {0: payload(ROOT_KEY, [1], 0)})
+        assert cache.find(ROOT_KEY, [1]) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not cache.write(ROOT_KEY, [1], {0: payload(ROOT_KEY, [1], 0)})
@@ -231,6 +235,17 @@ def test_a_full_disk_ends_writing_not_reading(tmp_path: Path, monkeypatch: pytes
     assert not list((tmp_path / "home").rglob(".part-*")), "nothing half written is left"
 
 
+def test_a_program_that_ends_without_closing_keeps_what_it_had(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom disk_writer import KILL_BLOCK_BYTES, open_cache\n"
+        "cache = open_cache(Path(sys.argv[1]))\n"
+        "assert all(cache.write(bytes(16), [i], {0: bytes(KILL_BLOCK_BYTES[0])}) for i in range(20))"
+    )
+    path = os.pathsep.join([str(Path(disk_writer.__file__).parent), *sys.path])
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": path}, check=True)
+    assert len(list(tmp_path.rglob("*.kv"))) == 20
+
+
 def test_two_caches_on_one_folder(tmp_path: Path) -> None:
     """As two processes: both write the same and other things, one deletes what the other has found."""
     limit = 60 * 8192
@@ -242,7 +257,10 @@ def test_two_caches_on_one_folder(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for turn in range(40):
-        num_kept(caches[turn % 2], [turn % 8, *PROMPT])
+        for parent, tokens in chain([turn % 8, *PROMPT]):
+            node = caches[turn % 2].find(parent, tokens)
+            if node is not None and node.token_ids == tokens:  # and may be gone by now
+                assert caches[turn % 2].read(node, 0) in (None, payload(parent, tokens, 0))
     for thread in threads:
         thread.join()
     for cache in caches:

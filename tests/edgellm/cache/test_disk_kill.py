@@ -13,7 +13,7 @@ import disk_writer
 from disk_writer import KILL_BLOCK_BYTES, open_cache, prompt_of
 from stored_blocks import chain, payload
 
-ROUNDS, MOST_ROUNDS = 25, 100
+ROUNDS, MOST_ROUNDS = 20, 100
 
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:
