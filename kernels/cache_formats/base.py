@@ -19,7 +19,6 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 TOKENS = 64  # BLOCK_SIZE
-HALF = 32  # tokens of a K tile whose values lie together; dims of a V tile likewise
 MULTIPLE = 8  # head sizes that a kernel's steps divide
 MAX_HEAD_DIM = 1024
 
@@ -62,8 +61,3 @@ class CacheFormat:
                 f"a cache of the format {self.name} keeps heads of 8 to {MAX_HEAD_DIM} values in multiples of {MULTIPLE}, "
                 f"and this model's have {head_dim}; no cache format keeps them"
             )
-
-
-def padded(head_dim: int) -> int:
-    """Dims of a V tile's token."""
-    return -(-head_dim // HALF) * HALF

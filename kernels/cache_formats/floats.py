@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import HALF, TOKENS, Bytes, CacheFormat, Floats, Tiles, padded
+from .base import TOKENS, Bytes, CacheFormat, Floats, Tiles
 
+HALF = 32  # tokens of K, dims of V, that lie together
 Numbers = NDArray[Any]
 
 
@@ -71,3 +72,8 @@ def small_float(name: str, exponent_bits: int, bias: int, finite: int) -> CacheF
         return (code | np.signbit(x).astype(np.int64) << 7).astype(np.uint8)
 
     return make(name, np.uint8, encode, lambda codes: meaning[codes])
+
+
+def padded(head_dim: int) -> int:
+    """Dims of a V tile's token."""
+    return -(-head_dim // HALF) * HALF

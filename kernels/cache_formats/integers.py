@@ -1,8 +1,9 @@
 """Formats of integers with scales, multiplied two by two: the layout that they share.
 
-K tile: per half of 32 tokens and group of dims: codes [pairs of dims][32 tokens][2 dims], then the 32 tokens' scales.
-V tile: per group of dims the 64 tokens' scales, then per chunk of 32 dims codes [32 pairs of tokens][32 dims][2 tokens].
-A group is 32 dims (the last may be fewer) or the whole head; V's dims are padded with zeros to a multiple of 32.
+K tile: per stripe of 16 tokens and group of dims: codes [pairs of dims][16 tokens][2 dims], then the 16 tokens' scales.
+V tile: per group of dims the 64 tokens' scales, then per stripe of 16 dims codes [32 pairs of tokens][16 dims][2 tokens].
+A group is 32 dims (the last may be fewer) or the whole head; V's dims are padded with zeros to a multiple of 16. A stripe is
+what one register tile of the kernels reads straight through.
 
 Codes of 4 bits are two to a byte, both of one token, so that tokens can be written at the same time: in K the low ones are
 pair 2 j and the high ones pair 2 j + 1; in V the low ones are dim d and the high ones dim d + 8 of 16.
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import HALF, TOKENS, Bytes, CacheFormat, Floats, Tiles, padded
+from .base import TOKENS, Bytes, CacheFormat, Floats, Tiles
 
+STRIPE = 16  # tokens of K, dims of V
 Codes = NDArray[np.int16]
 Quantise = Callable[[Floats], tuple[Codes, Any]]
 """f32[dims of a group] -> the codes, and the scale as it is stored."""
@@ -55,12 +57,14 @@ class Layout:
     # ---- where a token's codes and scale lie ----
     def k_places(self, tile: Bytes, slot: int, head_dim: int) -> Iterator[tuple[int, int, NDArray[Any], NDArray[Any]]]:
         """Of each group: first dim, dims, its codes as a view, its scale as a view of one."""
-        at = slot // HALF * (len(tile) // 2)
+        at = slot // STRIPE * (len(tile) * STRIPE // TOKENS)
         for first, dims in self.groups(head_dim):
-            end = at + self.code_bytes(HALF * dims)
-            codes = tile[at:end].view(np.int16 if self.bits == 16 else np.uint8).reshape(-1, HALF, 2)[:, slot % HALF]
-            at = end + self.scale_bytes(HALF)
-            yield first, dims, codes, tile[end:at].view(self.scale)[slot % HALF : slot % HALF + 1]
+            end = at + self.code_bytes(STRIPE * dims)
+            codes = (
+                tile[at:end].view(np.int16 if self.bits == 16 else np.uint8).reshape(-1, STRIPE, 2)[:, slot % STRIPE]
+            )
+            at = end + self.scale_bytes(STRIPE)
+            yield first, dims, codes, tile[end:at].view(self.scale)[slot % STRIPE : slot % STRIPE + 1]
 
     def v_places(self, tile: Bytes, slot: int, head_dim: int) -> Iterator[tuple[int, int, NDArray[Any], NDArray[Any]]]:
         at = 0
@@ -69,7 +73,12 @@ class Layout:
             scale = tile[at:begin].view(self.scale)[slot : slot + 1]
             at = begin + self.code_bytes(TOKENS * padded(dims))
             codes = tile[begin:at].view(np.int16 if self.bits == 16 else np.uint8)
-            yield first, dims, codes.reshape(padded(dims) // HALF, TOKENS // 2, -1, 2)[:, slot // 2, :, slot % 2], scale
+            yield (
+                first,
+                dims,
+                codes.reshape(padded(dims) // STRIPE, TOKENS // 2, -1, 2)[:, slot // 2, :, slot % 2],
+                scale,
+            )
 
     # ---- codes of one token's group as they lie ----
     def put(self, codes: Codes, width: int) -> NDArray[Any]:
@@ -122,3 +131,8 @@ def make(name: str, layout: Layout, quantise_k: Quantise, quantise_v: Quantise, 
 def query_bytes(head_dim: int) -> int:
     """A ready query: int16[head_dim], its scale f32, padded to whole lines."""
     return -(-(2 * head_dim + 4) // 64) * 64
+
+
+def padded(head_dim: int) -> int:
+    """Dims of a V tile's token."""
+    return -(-head_dim // STRIPE) * STRIPE

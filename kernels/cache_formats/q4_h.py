@@ -13,15 +13,16 @@ from .integers import Codes, Layout, make
 from .rotation import rotate
 from .rounding import largest, to_codes
 
-LARGEST = np.float32(65504 * 7)
+LARGEST = np.float32(65504 * 8)
 LAYOUT = Layout(4, 32, np.float16)
 
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:
-    """f32[up to 32], rotated -> codes -8..7 and their scale, a half. The largest magnitude becomes -8 or, negated, 8."""
+    """f32[up to 32], rotated -> codes -8..7 and their scale, a half with a sign: the largest magnitude becomes -8."""
     x = np.clip(x, -LARGEST, LARGEST)
-    scale = np.float32((largest(x) / np.float32(7)).astype(np.float16))
-    return to_codes(x, scale, 7)
+    size = largest(x)
+    scale = np.float32(((-size if x.max() == size else size) / np.float32(8)).astype(np.float16))
+    return to_codes(x, scale, -8, 7)
 
 
 FORMAT = make("q4_h", LAYOUT, quantise, quantise, rotate)

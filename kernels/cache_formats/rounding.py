@@ -27,11 +27,16 @@ def largest(x: Floats) -> np.float32:
     return np.float32(np.abs(x).max())
 
 
-def to_codes(x: Floats, scale: np.float32, end: int) -> tuple[Codes, np.float32]:
-    """x / scale, rounded to nearest even, within -end..end; what is not a number becomes `end`, and its scale shows it."""
+def to_codes(x: Floats, scale: np.float32, low: int, high: int) -> tuple[Codes, np.float32]:
+    """x / scale, rounded to nearest even, within low..high; what is not a number becomes `high`, and its scale shows it."""
     with np.errstate(invalid="ignore", over="ignore"):
-        inverse = np.float32(1) / scale if scale > SMALLEST_SCALE else np.float32(0)
+        inverse = np.float32(1) / scale if abs(scale) > SMALLEST_SCALE else np.float32(0)
         scaled = x * inverse
-    scaled = np.where(scaled < end, scaled, np.float32(end))
-    scaled = np.where(scaled > -end, scaled, np.float32(-end))
+    scaled = np.where(scaled < high, scaled, np.float32(high))
+    scaled = np.where(scaled > low, scaled, np.float32(low))
     return np.rint(scaled).astype(np.int16), scale
+
+
+def ready(x: Floats) -> tuple[Codes, np.float32]:
+    """A query f32[D] of the formats with groups: its largest magnitude becomes 32767."""
+    return to_codes(x, largest(x) / np.float32(32767), -32767, 32767)
