@@ -7,6 +7,7 @@ a block is `kernels/cache_layout.py`, who holds which block is `pool.py`; attent
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 
@@ -123,6 +124,11 @@ class KVCache:
         self._groups = [CacheGroup(window, max_context, max_sequences, prefill_chunk) for window in windows]
         self.group_of_layer = tuple(windows.index(layer.window) for layer in layers)
         self.tables = tuple(group.table for group in self._groups)
+        self.formats = ("f16", "f16")
+        self.columns_of_group = tuple((group.table.shape[1], 1) for group in self._groups)
+        self.block_bytes_of_group = tuple(
+            sum(map(_layer_bytes, layers_of)) for layers_of in self._layers_by_group(layers)
+        )
         self._slots = BlockPool(max_sequences)
         self._lengths = [0] * max_sequences
         self._memory: mmap.mmap | None = _map_anonymous(self.nbytes)
@@ -134,7 +140,7 @@ class KVCache:
         total = 0
         for layer in layers:
             blocks = ring_blocks(layer.window, max_context, prefill_chunk) * max_sequences
-            total += sum(_array_bytes(layer, blocks))
+            total += blocks * _layer_bytes(layer)
         return total
 
     def open(self) -> int:
@@ -189,7 +195,7 @@ class KVCache:
         self._cut(slot, num_tokens)
 
     def address(self, layer: int) -> tuple[int, int]:
-        """Addresses of a layer's K and V, each laid out [block][kv_head][tile bytes] and aligned to 64 bytes."""
+        """Addresses of a layer's K and V in block 0, each laid out [kv_head][tile bytes] and aligned to 64 bytes."""
         if self._memory is None:
             raise ResourceError("this cache is closed")
         return self._addresses[layer]
@@ -211,12 +217,19 @@ class KVCache:
     def _place(self, layers: Sequence[CacheLayer]) -> list[tuple[int, int]]:
         # The NumPy view is dropped at once: a map with a living view cannot be closed.
         base = int(np.frombuffer(self._memory or b"\0", np.uint8).__array_interface__["data"][0])
-        places = []
-        for layer, group in zip(layers, self.group_of_layer, strict=True):
-            k_bytes, v_bytes = _array_bytes(layer, self._groups[group].pool.num_blocks)
-            places.append((base, base + k_bytes))
-            base += k_bytes + v_bytes
-        return places
+        places = {}
+        for index, group in enumerate(self._groups):
+            at = base
+            for number, layer in enumerate(layers):
+                if self.group_of_layer[number] == index:
+                    places[number] = at, at + layer.num_kv_heads * k_tile_bytes(layer.head_dim)
+                    at += _layer_bytes(layer)
+            base += group.pool.num_blocks * self.block_bytes_of_group[index]
+        return [places[number] for number in range(len(layers))]
+
+    def _layers_by_group(self, layers: Sequence[CacheLayer]) -> list[list[CacheLayer]]:
+        of = range(len(self._groups))
+        return [[x for x, g in zip(layers, self.group_of_layer, strict=True) if g == group] for group in of]
 
 
 def read_bytes(layers: Sequence[CacheLayer], num_tokens: int) -> int:
@@ -229,11 +242,9 @@ def read_bytes(layers: Sequence[CacheLayer], num_tokens: int) -> int:
     return total
 
 
-def _array_bytes(layer: CacheLayer, blocks: int) -> tuple[int, int]:
-    """Bytes of a layer's K and V arrays, each a multiple of ALIGNMENT."""
-    k_bytes = blocks * layer.num_kv_heads * k_tile_bytes(layer.head_dim)
-    v_bytes = blocks * layer.num_kv_heads * v_tile_bytes(layer.head_dim)
-    return -(-k_bytes // ALIGNMENT) * ALIGNMENT, -(-v_bytes // ALIGNMENT) * ALIGNMENT
+def _layer_bytes(layer: CacheLayer) -> int:
+    """Bytes of a layer in a block: a multiple of ALIGNMENT, as all tiles are."""
+    return layer.num_kv_heads * (k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim))
 
 
 def _map_anonymous(nbytes: int) -> mmap.mmap:
@@ -241,7 +252,11 @@ def _map_anonymous(nbytes: int) -> mmap.mmap:
     length = max(nbytes, 1)
     try:
         if hasattr(mmap, "MAP_PRIVATE"):
-            return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
+                    memory.madvise(mmap.MADV_HUGEPAGE)
+            return memory
         return mmap.mmap(-1, length)
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise ResourceError(f"cannot reserve {nbytes} bytes for the cache ({error}); lower max_context") from error

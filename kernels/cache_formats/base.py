@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError
+from ..cache_layout import BLOCK_SIZE
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-TOKENS = 64  # BLOCK_SIZE
+TOKENS = BLOCK_SIZE
 MULTIPLE = 8  # head sizes that a kernel's steps divide
 MAX_HEAD_DIM = 1024
 

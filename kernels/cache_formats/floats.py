@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cache_layout import HALF
 from .base import TOKENS, Bytes, CacheFormat, Floats, Tiles
 
-HALF = 32  # tokens of K, dims of V, that lie together
 Numbers = NDArray[Any]
 
 

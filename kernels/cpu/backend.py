@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ops import Batch, Op, Program, Rope
-from . import isa, lower, objects, slots, tasks, threads, weights
+from . import cache_kernels, isa, lower, objects, slots, tasks, threads, weights
 from .memory import address, aligned, release_code
 from .plan import Buffer, make_plan
 from .rope_table import RopeTable
@@ -27,10 +27,24 @@ Progress = Callable[[str, int, int], None]
 
 
 class Cache(Protocol):
-    """Where K and V lie. address: layer -> addresses of the K and the V array (see ../cache_layout.py)."""
+    """Where K and V lie.
+
+    Layers of a group share block tables and blocks. columns_of_group: (kept, ring), see attention.py. formats: of K and of V
+    (../cache_formats). address: layer -> addresses of its first K and first V tile; those of kv head g in block b lie
+    b * block_bytes_of_group + g * tile bytes further.
+    """
 
     @property
     def group_of_layer(self) -> tuple[int, ...]: ...
+
+    @property
+    def columns_of_group(self) -> tuple[tuple[int, int], ...]: ...
+
+    @property
+    def block_bytes_of_group(self) -> tuple[int, ...]: ...
+
+    @property
+    def formats(self) -> tuple[str, str]: ...
 
     def address(self, layer: int) -> tuple[int, int]: ...
 
@@ -64,11 +78,11 @@ class CpuBackend:
     ) -> None:
         self._parts = 2 if precise else 1
         self.program, self.level = program, level or objects.choose_level().level
-        names = kernel_names(program, source)
+        names = kernel_names(program, source, cache.formats)
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
-        scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
+        scratch = lower.attention_scratch_bytes(program, cache.formats[0], max(self._task_tokens, tasks.FEW))
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
@@ -102,11 +116,17 @@ class CpuBackend:
             lower.CacheGroup(
                 aligned(self._max_tasks * 8 * slots.TASK_WORDS).view(np.int64).reshape(-1, slots.TASK_WORDS),
                 aligned(rows * 24).view(np.int64).reshape(-1, 3),
+                columns,
+                block_bytes,
             )
-            for _ in range(max(cache.group_of_layer) + 1)
+            for columns, block_bytes in zip(cache.columns_of_group, cache.block_bytes_of_group, strict=True)
         ]
-        self._windows = [
-            next(x.window for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True) if g == group)
+        self._reaches = [
+            next(
+                (x.window, x.num_sink_tokens)
+                for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True)
+                if g == group
+            )
             for group in range(len(self._groups))
         ]
         machine = lower.Machine(
@@ -120,6 +140,7 @@ class CpuBackend:
             layer_group=cache.group_of_layer,
             groups=tuple(self._groups),
             cache_address=cache.address,
+            cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
         )
         self._machine = machine  # keeps what the tapes point to alive
@@ -156,8 +177,8 @@ class CpuBackend:
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
         counts = [
-            tasks.share_out(*group.views, batch.positions, batch.sequences, window, self._task_tokens)
-            for group, window in zip(self._groups, self._windows, strict=True)
+            tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
+            for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted):
             self._logit_rows[:wanted] = batch.logit_rows
@@ -207,9 +228,12 @@ class CpuBackend:
         self.threads.close()
 
 
-def kernel_names(program: Program, source: weights.Source) -> list[str]:
-    """Names of all kernels that running the program takes."""
-    return [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
+def kernel_names(
+    program: Program, source: weights.Source, cache_formats: tuple[str, str] = ("f16", "f16")
+) -> list[str]:
+    """Names of all kernels that running the program takes, with a cache of these formats of K and V."""
+    of_cache = cache_kernels.names(*cache_formats).values()
+    return [*threads.KERNELS, *lower.KERNELS, *of_cache, *weights.kernel_names(program, source)]
 
 
 def _attention_width(op: Op, program: Program) -> int:
