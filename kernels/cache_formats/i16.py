@@ -18,13 +18,11 @@ LAYOUT = Layout(16, 0, np.float32)
 
 def quantise_k(x: Floats) -> tuple[Codes, np.float32]:
     """Also for queries."""
-    x = np.clip(x, -LARGEST, LARGEST)
     return to_codes(x, length(x) / np.float32(32767), -32767, 32767)
 
 
 def quantise_v(x: Floats) -> tuple[Codes, np.float32]:
-    x = np.clip(x, -LARGEST, LARGEST)
     return to_codes(x, largest(x) / np.float32(32767), -32767, 32767)
 
 
-FORMAT = make("i16", LAYOUT, quantise_k, quantise_v)
+FORMAT = make("i16", LAYOUT, LARGEST, quantise_k, quantise_v)

@@ -101,12 +101,15 @@ class Layout:
         return (both.astype(np.int16).reshape(-1) ^ np.int16(8)) - np.int16(8)
 
 
-def make(name: str, layout: Layout, quantise_k: Quantise, quantise_v: Quantise, turn: Any = None) -> CacheFormat:
-    """The format of a layout; turn(x) -> x rotated, its own inverse, for formats that keep heads rotated."""
+def make(
+    name: str, layout: Layout, largest: np.float32, quantise_k: Quantise, quantise_v: Quantise, turn: Any = None
+) -> CacheFormat:
+    """The format of a layout, of values up to `largest`; turn(x) -> x rotated, its own inverse, if heads are kept rotated."""
 
     def tiles(tile_bytes: Any, places: Any, quantise: Quantise, width: int, whole: Callable[[int], int]) -> Tiles:
         def write(tile: Bytes, slot: int, x: Floats) -> None:
-            x = turn(x) if turn else x
+            x = np.clip(x, -largest, largest)
+            x = np.clip(turn(x), -largest, largest) if turn else x
             for first, dims, codes, scale in places(tile, slot, len(x)):
                 some = np.zeros(whole(dims), np.int16)
                 some[:dims], scale[:] = quantise(x[first : first + dims])

@@ -19,10 +19,9 @@ LAYOUT = Layout(4, 32, np.float16)
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:
     """f32[up to 32], rotated -> codes -8..7 and their scale, a half with a sign: the largest magnitude becomes -8."""
-    x = np.clip(x, -LARGEST, LARGEST)
     size = largest(x)
     scale = np.float32(((-size if x.max() == size else size) / np.float32(8)).astype(np.float16))
     return to_codes(x, scale, -8, 7)
 
 
-FORMAT = make("q4_h", LAYOUT, quantise, quantise, rotate)
+FORMAT = make("q4_h", LAYOUT, LARGEST, quantise, quantise, rotate)

@@ -17,9 +17,8 @@ LAYOUT = Layout(8, 32, np.float16)
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:
     """f32[up to 32] -> codes -127..127 and their scale, a half."""
-    x = np.clip(x, -LARGEST, LARGEST)
     scale = np.float32((largest(x) / np.float32(127)).astype(np.float16))
     return to_codes(x, scale, -127, 127)
 
 
-FORMAT = make("q8_0", LAYOUT, quantise, quantise)
+FORMAT = make("q8_0", LAYOUT, LARGEST, quantise, quantise)

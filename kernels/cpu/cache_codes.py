@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from .simd import like, word
-from .vector import F32, I8, I16, I32, I64, call, constant, f32, f32x8, f32x32, i32x32, i64, pointer, shuffle, void
+from .vector import F32, I8, I16, I32, I64, call, constant, f32, f32x8, f32x32, i32x32, i64, pointer, shuffle, splat, void
 
 ROOM_BYTES = 2560
 
@@ -38,6 +38,13 @@ def times_unless_zero(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     """x * y, and 0 where x is 0 whatever y."""
     zero = constant(x.type, 0.0)
     return b.select(b.fcmp_ordered("==", x, zero), zero, b.fmul(x, y))
+
+
+@word(i64, f32x32, f32)
+def holds(b: ir.IRBuilder, v: ir.Value, x: ir.Value) -> ir.Value:
+    """1 if some lane is x, else 0."""
+    found = b.fcmp_ordered("==", v, splat(b, v.type, x))
+    return b.zext(call(b, "llvm.vector.reduce.or.v32i1", ir.IntType(1), found), I64)
 
 
 absolute = word(f32, f32)(lambda b, x: call(b, "llvm.fabs.f32", F32, x))

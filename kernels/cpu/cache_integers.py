@@ -18,6 +18,7 @@ from ..cache_formats import i16, integers, q4_h, q8_0
 from . import pair_words
 from .cache_codes import (
     absolute,
+    holds,
     larger_magnitude,
     putters,
     room,
@@ -27,7 +28,6 @@ from .cache_codes import (
 )
 from .rotate import rotate
 from .simd import (
-    add,
     f32_of_bits,
     fill,
     fma,
@@ -37,14 +37,12 @@ from .simd import (
     largest_magnitude,
     load_f16,
     load_f16x32,
-    load_f32,
     load_f32x8,
     load_f32x32,
     maximum,
     minimum,
     mul,
     reduce_add,
-    reduce_max,
     rint,
     splat8,
     splat32,
@@ -156,7 +154,7 @@ def _make_scale(kind: _Kind, of_keys: bool) -> Any:
     @inline
     def scale_q4_h(x, dims, to):
         size = _largest(x, dims)
-        size = -size if reduce_max(load_f32x32(x)) == size else size
+        size = -size if holds(load_f32x32(x), size) else size
         store_f16(to, size / np.float32(8))
         return _inverse(load_f16(to))
 

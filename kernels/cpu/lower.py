@@ -341,7 +341,14 @@ class _Lowering:
         home, part = address(self.m.partials), partial_bytes(dim)
         arguments = [q.address, q.stride, *self.m.cache_address(index), 0, 0, *places, heads // kv, dim]
         arguments += [address(group.tasks), layer.window or 0, scale, cap, layer.num_sink_tokens]
-        arguments += [(rest[0] if rest else q).address, home, part, kernels["ready"], kernels["score"], kernels["weigh"]]
+        arguments += [
+            (rest[0] if rest else q).address,
+            home,
+            part,
+            kernels["ready"],
+            kernels["score"],
+            kernels["weigh"],
+        ]
         arguments += [cache_kernels.query_bytes(formats[0], dim)]
         read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))

@@ -92,7 +92,7 @@ def _add_endings(w: Any, sums: Tile, rows: int, scale: Callable[..., ir.Value]) 
     def scores(
         b: ir.IRBuilder, acc: ir.Value, scales: ir.Value, x: ir.Value, stride: ir.Value, to: ir.Value, adds: ir.Value
     ) -> None:
-        """out[r] = [out[r] +] sums * (a token's scale times the row's): row r's scale is at x + r * stride, out 256 bytes apart."""
+        """out[r] = sums * (token's scale times row's) [+ out[r]]: row r's scale is at x + r * stride, out 256 bytes apart."""
         by_token = [scale(b, scales, v) for v in range(VECTORS)]
         adding = b.icmp_signed("!=", adds, I64(0))
         for i, a in enumerate(take_apart(b, acc)):
@@ -103,9 +103,7 @@ def _add_endings(w: Any, sums: Tile, rows: int, scale: Callable[..., ir.Value]) 
             b.store(fma_of(b, b.sitofp(a, FLOATS), factor, before), at, align=4)
 
     @word(void, sums, i64, i64, i64, i64)
-    def fold(
-        b: ir.IRBuilder, acc: ir.Value, x: ir.Value, rescales: ir.Value, to: ir.Value, stride: ir.Value
-    ) -> None:
+    def fold(b: ir.IRBuilder, acc: ir.Value, x: ir.Value, rescales: ir.Value, to: ir.Value, stride: ir.Value) -> None:
         """out[r] = out[r] * rescales[r] + sums * factors[r]: factors are at x, out is `stride` bytes apart."""
         for i, a in enumerate(take_apart(b, acc)):
             r, v = divmod(i, VECTORS)
@@ -133,7 +131,9 @@ def _pair_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
 
 def _avx2(b: ir.IRBuilder, sums: list[ir.Value], codes: list[ir.Value], x: ir.Value, offset: int) -> list[ir.Value]:
     """Assembly: LLVM would turn the sums into trees and hoist the broadcasts, and spill."""
-    text = f"vpbroadcastd {offset}($6), $2\nvpmaddwd $2, $4, $3\nvpmaddwd $2, $5, $2\nvpaddd $3, $0, $0\nvpaddd $2, $1, $1"
+    text = (
+        f"vpbroadcastd {offset}($6), $2\nvpmaddwd $2, $4, $3\nvpmaddwd $2, $5, $2\nvpaddd $3, $0, $0\nvpaddd $2, $1, $1"
+    )
     kind = ir.FunctionType(ir.LiteralStructType([INTS] * 4), [INTS, INTS, I64, INTS, INTS])
     values = [*(b.bitcast(v, INTS) for v in codes), x, *sums]
     result = b.asm(kind, text, "=&x,=&x,=&x,=&x,x,x,r,0,1", values, True)
