@@ -12,7 +12,25 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from .simd import like, word
-from .vector import F32, I8, I16, I32, I64, call, constant, f32, f32x8, f32x32, i32x32, i64, pointer, shuffle, splat, void
+from .vector import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    call,
+    constant,
+    f32,
+    f32x8,
+    f32x32,
+    fma_of,
+    i32x32,
+    i64,
+    pointer,
+    shuffle,
+    splat,
+    void,
+)
 
 ROOM_BYTES = 2560
 
@@ -55,9 +73,14 @@ def _integers(b: ir.IRBuilder, v: ir.Value, bits: int) -> ir.Value:
     return b.trunc(b.fptosi(v, ir.VectorType(I32, n)), ir.VectorType(ir.IntType(bits), n))
 
 
-@word(void, i64, f32x32)
-def store_i16x32(b: ir.IRBuilder, at: ir.Value, v: ir.Value) -> None:
-    b.store(_integers(b, v, 16), pointer(b, at, ir.VectorType(I16, 32)), align=2)
+_INTEGER = 1.5 * 2.0**23  # plus a small number: a float whose low bits are that number, rounded to nearest even
+
+
+@word(void, i64, f32x32, f32x32)
+def store_products(b: ir.IRBuilder, at: ir.Value, x: ir.Value, y: ir.Value) -> None:
+    """Store x * y as int16, rounded to nearest even once; |x * y| is at most 32767, and what is no number becomes any."""
+    bits = b.bitcast(fma_of(b, x, y, constant(x.type, _INTEGER)), i32x32.llvm)
+    b.store(b.trunc(bits, ir.VectorType(I16, 32)), pointer(b, at, ir.VectorType(I16, 32)), align=2)
 
 
 @word(void, i64, f32x8)

@@ -23,11 +23,12 @@ from .cache_codes import (
     putters,
     room,
     store_i16x8,
-    store_i16x32,
+    store_products,
     times_unless_zero,
 )
 from .rotate import rotate
 from .simd import (
+    add,
     f32_of_bits,
     fill,
     fma,
@@ -310,12 +311,13 @@ def _make_weights(kind: _Kind) -> Any:
         a = times_unless_zero(load_f32x32(weights), load(scales))
         b = times_unless_zero(load_f32x32(weights + 128), load(scales + 32 * width))
         if by_sum:  # 32000 and the rounding of 64 weights, times 32767, fit an int32
-            scale = (reduce_add(a) + reduce_add(b)) / np.float32(32000)
+            size, end = reduce_add(add(a, b)), np.float32(32000)
         else:
-            scale = largest_magnitude(larger_magnitude(a, b)) / np.float32(32767)
+            size, end = largest_magnitude(larger_magnitude(a, b)), np.float32(32767)
+        scale = size / end
         by = splat32(_inverse(scale))
-        store_i16x32(to, _codes(a, by, -32767.0, 32767.0))
-        store_i16x32(to + 64, _codes(b, by, -32767.0, 32767.0))
+        store_products(to, a, by)
+        store_products(to + 64, b, by)
         store_f32(factor, scale)
 
     return scaled_weights
