@@ -352,6 +352,7 @@ class _Lowering:
         read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
         sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
-        arguments = [home, part, heads, dim, address(group.where), sinks, *self._emit(step)]
+        rotated = int(cache_formats.get(formats[1]).rotated)
+        arguments = [home, part, heads, dim, address(group.where), sinks, rotated, *self._emit(step)]
         each = heads * self.tokens_at_once
         self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index], each)
