@@ -91,12 +91,12 @@ def speeds(workers: Sequence[Any], args: argparse.Namespace) -> list[dict[str, f
 def bytes_per_token(path: Path, cache_type: str) -> float:
     """Return what one token takes in all layers that keep it."""
     from edgellm import models
-    from edgellm.cache.kv import token_bytes
+    from edgellm.cache.memory import read_bytes
     from edgellm.gguf import open_gguf
 
     with open_gguf(path) as file:
         program = models.get(str(file.require("general.architecture"))).build(file.metadata, file.tensors)
-    return token_bytes(program.cache_layers, (cache_type, cache_type))
+    return read_bytes(program.cache_layers, 64, (cache_type, cache_type)) / 64
 
 
 def measure(side: str, python: str, path: Path, types: Sequence[str], args: argparse.Namespace) -> list[dict[str, Any]]:
