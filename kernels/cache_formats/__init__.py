@@ -1,34 +1,23 @@
-"""Formats of cached keys and values: one file each says what a tile's bytes mean, in NumPy. `get` finds one by name."""
+"""Formats of cached keys and values, one file each: sizes, layout and meaning. `get` finds one by its name.
+
+To add one: write its file, then import it here and list it in `_MODULES`. Kernels: ../cpu/cache_kernels.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from ...errors import UnsupportedError
+from . import bf16, e4m3, e5m2, f16, i16, q4_h, q8_0
+from .base import CacheFormat
 
-from ..cache_layout import BLOCK_SIZE, HALF
+_MODULES = (f16, bf16, i16, q8_0, q4_h, e4m3, e5m2)
+FORMATS: dict[str, CacheFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
-
-@dataclass(frozen=True, slots=True)
-class CacheFormat:
-    """A format's name and the bytes of the tiles (BLOCK_SIZE tokens of one kv head) of a head size."""
-
-    name: str
-    k_tile_bytes: Callable[[int], int]
-    v_tile_bytes: Callable[[int], int]
-
-
-def _plain(name: str, element: int) -> CacheFormat:
-    """Floats in the tiles that cache_layout.py describes, of `element` bytes each."""
-    return CacheFormat(
-        name,
-        lambda dim: BLOCK_SIZE * dim * element,
-        lambda dim: BLOCK_SIZE * (-(-dim // HALF) * HALF) * element,
-    )
-
-
-FORMATS = {f.name: f for f in (_plain("f16", 2),)}
+__all__ = ["FORMATS", "CacheFormat", "get"]
 
 
 def get(name: str) -> CacheFormat:
-    """The format of that name."""
-    return FORMATS[name]
+    """Find a format by its name, such as "q8_0"; UnsupportedError names those there are."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise UnsupportedError(f"no cache format is called {name}; there are: {', '.join(FORMATS)}") from None

@@ -28,7 +28,7 @@ from .simd import (
     store_f32x32,
     word,
 )
-from .vector import F32, I16, I32, I64, f32x8, float_to_half, half_to_float, i64, pointer, void
+from .vector import I16, I32, I64, f32x8, float_to_half, half_to_float, i64, pointer, void
 
 Kernel = Callable[..., None]
 _ROW_BYTES = 4 * BLOCK_SIZE  # one row's scores or weights of a tile

@@ -20,10 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .. import cache_formats
+
 OPERANDS = {"store_k": 4, "store_v": 4, "ready": 7, "score": 7, "weigh": 8}
 _OF_K, _OF_V = ("store_k", "ready", "score"), ("store_v", "weigh")
 _FLOATS = ("f16",)
-FORMATS = _FLOATS
+_INTEGERS = ("i16", "q8_0", "q4_h")
+FORMATS = (*_FLOATS, *_INTEGERS)
 
 
 def names(k_format: str, v_format: str) -> dict[str, str]:
@@ -33,8 +36,7 @@ def names(k_format: str, v_format: str) -> dict[str, str]:
 
 def query_bytes(k_format: str, dim: int) -> int:
     """Bytes of one row that `ready` writes."""
-    assert k_format in _FLOATS, k_format
-    return 4 * dim
+    return cache_formats.get(k_format).query_bytes(dim)
 
 
 def find(name: str) -> tuple[str, str] | None:
@@ -47,6 +49,6 @@ def find(name: str) -> tuple[str, str] | None:
 
 def make(part: str, format: str) -> Callable[..., None]:
     """Source of a kernel."""
-    from . import cache_floats
+    from . import cache_floats, cache_integers
 
-    return cache_floats.make(part, format)
+    return (cache_integers if format in _INTEGERS else cache_floats).make(part, format)

@@ -341,11 +341,19 @@ class _Lowering:
         home, part = address(self.m.partials), partial_bytes(dim)
         arguments = [q.address, q.stride, *self.m.cache_address(index), 0, 0, *places, heads // kv, dim]
         arguments += [address(group.tasks), layer.window or 0, scale, cap, layer.num_sink_tokens]
-        arguments += [(rest[0] if rest else q).address, home, part, kernels["ready"], kernels["score"], kernels["weigh"]]
+        arguments += [
+            (rest[0] if rest else q).address,
+            home,
+            part,
+            kernels["ready"],
+            kernels["score"],
+            kernels["weigh"],
+        ]
         arguments += [cache_kernels.query_bytes(formats[0], dim)]
         read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
         sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
-        arguments = [home, part, heads, dim, address(group.where), sinks, *self._emit(step)]
+        rotated = int(cache_formats.get(formats[1]).rotated)
+        arguments = [home, part, heads, dim, address(group.where), sinks, rotated, *self._emit(step)]
         each = heads * self.tokens_at_once
         self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index], each)

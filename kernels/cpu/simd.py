@@ -115,7 +115,7 @@ def _load_half(t: Vec) -> Any:
 
 load_i32, load_i64, load_f32 = _load(i32), _load(i64), _load(f32)
 load_f32x8, load_f32x32 = _load(f32x8), _load(f32x32)
-load_f16x8 = _load_half(f32x8)
+load_f16x8, load_f16x32 = _load_half(f32x8), _load_half(f32x32)
 store_i64, store_f32, store_f32x8, store_f32x32 = _store(i64), _store(f32), _store(f32x8), _store(f32x32)
 
 
