@@ -168,7 +168,8 @@ def _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, tops,
         following = _block_of(table, min(t + 1, last), kept, ring) * arg(op, 8)
         ahead = k_base + following if t < last else next_k
         start = t * BLOCK_SIZE
-        n = min(BLOCK_SIZE, (arg(op, 18) if is_sinks else highest + 1) - start)
+        # of sink tokens those that have left the window: what lies behind them may not be written yet
+        n = min(BLOCK_SIZE, (min(arg(op, 18), highest - window + 1) if is_sinks else highest + 1) - start)
         v = v_base + block
         call_score(arg(op, 23), k_base + block, n, q, rows, dim, scores, v)
         if arg_f32(op, 17) > np.float32(0):
