@@ -59,6 +59,8 @@ class KVCache:
         self.storage: Storage | None = None
         self._arrays = CacheArrays(layers, blocks, formats)
         self.nbytes = self._arrays.nbytes
+        self.formats = formats
+        self.block_bytes_of_group = self._arrays.block_bytes_of_group
         self._reaches = reaches
         self._full = next((group for group, reach in enumerate(reaches) if reach.window is None), None)
         self._groups = [

@@ -61,6 +61,11 @@ def read_bytes(layers: Sequence[CacheLayer], num_tokens: int, formats: Formats =
     return total
 
 
+def growth_bytes(layers: Sequence[CacheLayer], formats: Formats = F16) -> int:
+    """Bytes that one more token costs in the layers that see all, averaged over a block; the others stop at their windows."""
+    return read_bytes([layer for layer in layers if layer.window is None], BLOCK_SIZE, formats) // BLOCK_SIZE
+
+
 def available_bytes() -> int:
     """Memory that this process could be given now without swapping: what the system has, or the container's limit."""
     import psutil  # type: ignore[import-untyped,unused-ignore]
@@ -83,13 +88,16 @@ def choose_blocks(
     Raises ResourceError where `memory_bytes` hold not one sequence, and where the machine lacks the memory.
     """
     available = available_bytes()
-    context = "endless windows" if max_context is None else f"max_context {max_context}"
+    context, smaller = f"max_context {max_context}", "max_context (--max-context)"
+    if max_context is None:
+        widest = max((reach.window or 0 for reach in reaches), default=0)
+        context, smaller = f"a window of {widest} tokens", "window (--window, or --max-context with --on-full window)"
     one = total_bytes(layers, [reach.columns for reach in reaches], formats)
     if memory_bytes is not None:
         if memory_bytes < one:
             raise ResourceError(
                 f"one sequence of {context} needs {_say(one)} of cache, the limit set for it is {_say(memory_bytes)}; "
-                f"raise it (--cache-memory) or choose a smaller max_context (--max-context)"
+                f"raise it (--cache-memory) or choose a smaller {smaller}"
             )
         if memory_bytes > available:
             raise ResourceError(
@@ -103,7 +111,7 @@ def choose_blocks(
             return blocks
     raise ResourceError(
         f"the cache for {context} and max_sequences {max_sequences} needs {_say(needed)}, available are "
-        f"{_say(available)}; choose a smaller max_context (--max-context) or max_sequences, or let sequences share less "
+        f"{_say(available)}; choose a smaller {smaller} or max_sequences, or let sequences share less "
         f"memory (--cache-memory)"
     )
 

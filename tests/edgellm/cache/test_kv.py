@@ -43,20 +43,22 @@ def test_groups_are_one_per_reach_and_nbytes_is_the_sum_of_their_arrays() -> Non
     cache.free()
 
 
-def test_arrays_are_aligned_zeroed_writable_apart_and_gone_after_free() -> None:
+def test_tiles_are_aligned_zeroed_writable_apart_and_gone_after_free() -> None:
     layers = [CacheLayer(1, 33, window=5), FULL, CacheLayer(3, 80)]  # head 33: V rounds up to 64 dims
     cache = KVCache(layers, 128, 2, 16)
     spans = []
     for index, layer in enumerate(layers):
-        blocks = cache._groups[cache.group_of_layer[index]].pool.num_blocks
-        k_bytes = blocks * layer.num_kv_heads * 64 * layer.head_dim * 2
-        v_bytes = blocks * layer.num_kv_heads * 64 * -(-layer.head_dim // 32) * 32 * 2
-        for address, nbytes in zip(cache.address(index), (k_bytes, v_bytes), strict=True):
-            assert address % 64 == 0
-            array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-            assert not array.any()
-            array[:] = 1  # a neighbour that overlaps is no longer zero
-            spans.append((address, address + nbytes))
+        group = cache.group_of_layer[index]
+        k_bytes = layer.num_kv_heads * 64 * layer.head_dim * 2
+        v_bytes = layer.num_kv_heads * 64 * -(-layer.head_dim // 32) * 32 * 2
+        for block in range(cache._groups[group].pool.num_blocks):
+            for first, nbytes in zip(cache.address(index), (k_bytes, v_bytes), strict=True):
+                address = first + block * cache.block_bytes_of_group[group]
+                assert address % 64 == 0
+                array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+                assert not array.any()
+                array[:] = 1  # a neighbour that overlaps is no longer zero
+                spans.append((address, address + nbytes))
     spans.sort()
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     assert spans[-1][1] - spans[0][0] <= cache.nbytes
