@@ -90,8 +90,6 @@ def test_a_restart_goes_on_where_the_last_process_ended(models: dict[str, Path],
 CHANGES: list[dict[str, Any]] = [
     {"path": "other"},
     {"precise": True},
-    {"cache_type_k": "bf16"},
-    {"cache_type_v": "e4m3"},
     {"window": 100, "sinks": 4, "max_context": None},
 ]
 
