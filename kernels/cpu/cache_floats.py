@@ -109,41 +109,29 @@ def _make_ready(form: Any) -> Kernel:
 
 # ---- q.k and weights @ V ----
 def _make_block(form: Any, rows: int, vectors: int, adds: bool) -> Any:
-    w, line = row_words(rows, vectors, form.element, form.read), 32 * form.element
+    """-> out[rows, 32] = (out * rescales, or 0) + f[rows, n] @ lines[n, 32], `vectors` of eight at a time."""
+    w, line, part = row_words(rows, vectors, form.element, form.read), 32 * form.element, 8 * vectors
+    begin = w.scaled if adds else w.zero
 
-    if adds:
-
-        @function
-        def block(p, n, f, f_stride, out, out_stride, ahead, rescales):
-            acc = w.scaled(out, out_stride, rescales)
+    @function
+    def block(p, n, f, f_stride, out, out_stride, ahead, rescales):
+        for first in range(0, 32, part):
+            at, to = p + first * form_element, out + 4 * first
+            acc = begin(to, out_stride, rescales)
             for i in range(n):
                 prefetch(ahead + line * i)
-                acc = w.step(acc, p + line * i, f + 4 * i, f_stride)
-            w.store(out, out_stride, acc)
+                acc = w.step(acc, at + line * i, f + 4 * i, f_stride)
+            w.store(to, out_stride, acc)
+            ahead = p  # that is there now
 
-    else:
-
-        @function
-        def block(p, n, f, f_stride, out, out_stride, ahead, rescales):
-            acc = w.zero()
-            for i in range(n):
-                prefetch(ahead + line * i)
-                acc = w.step(acc, p + line * i, f + 4 * i, f_stride)
-            w.store(out, out_stride, acc)
-
+    form_element = form.element
     return block
 
 
 def _make_lines(form: Any, adds: bool) -> Any:
-    """-> out[rows, 32] = (out * rescales, or 0) + f[rows, n] @ lines[n, 32], six rows at a time."""
-    element = form.element
+    """The same for any number of rows: six at a time, then what fills registers best."""
     six, five, four = (_make_block(form, rows, 2, adds) for rows in (6, 5, 4))
     three, two, one = (_make_block(form, rows, 4, adds) for rows in (3, 2, 1))
-
-    @inline
-    def twice(block, p, n, f, f_stride, out, out_stride, ahead, rescales):
-        block(p, n, f, f_stride, out, out_stride, ahead, rescales)
-        block(p + 16 * element, n, f, f_stride, out + 64, out_stride, p, rescales)
 
     @inline
     def lines(p, n, f, f_stride, out, out_stride, ahead, rescales, rows):
@@ -152,13 +140,13 @@ def _make_lines(form: Any, adds: bool) -> Any:
             left = rows - i
             g, to, r = f + i * f_stride, out + i * out_stride, rescales + 4 * i
             if left >= 9 or left == 6:
-                twice(six, p, n, g, f_stride, to, out_stride, ahead, r)
+                six(p, n, g, f_stride, to, out_stride, ahead, r)
                 i += 6
             elif left == 5:
-                twice(five, p, n, g, f_stride, to, out_stride, ahead, r)
+                five(p, n, g, f_stride, to, out_stride, ahead, r)
                 i += 5
             elif left >= 4:
-                twice(four, p, n, g, f_stride, to, out_stride, ahead, r)
+                four(p, n, g, f_stride, to, out_stride, ahead, r)
                 i += 4
             elif left == 3:
                 three(p, n, g, f_stride, to, out_stride, ahead, r)
@@ -169,7 +157,7 @@ def _make_lines(form: Any, adds: bool) -> Any:
             else:
                 one(p, n, g, f_stride, to, out_stride, ahead, r)
                 i += 1
-            ahead = p  # it is there now
+            ahead = p
 
     return lines
 
@@ -178,10 +166,9 @@ def _make_score(form: Any) -> Kernel:
     lines, line = _make_lines(form, False), 32 * form.element
 
     def score(k_tile, n, q, rows, dim, scores, ahead):
-        half = dim * line
-        lines(k_tile, dim, q, 4 * dim, scores, _ROW_BYTES, ahead, q, rows)
-        if n > 32:
-            lines(k_tile + half, dim, q, 4 * dim, scores + 128, _ROW_BYTES, ahead + half, q, rows)
+        for half in range((n + 31) // 32):
+            at = half * dim * line
+            lines(k_tile + at, dim, q, 4 * dim, scores + 128 * half, _ROW_BYTES, ahead + at, 0, rows)
 
     return score
 
@@ -192,8 +179,8 @@ def _make_weigh(form: Any) -> Kernel:
     def weigh(v_tile, n, weights, rescales, rows, dim, sums, ahead):
         groups = (dim + 31) // 32
         for d in range(groups):
-            at, following = v_tile + d * BLOCK_SIZE * line, ahead + d * BLOCK_SIZE * line
-            lines(at, n, weights, _ROW_BYTES, sums + 128 * d, 128 * groups, following, rescales, rows)
+            at = d * BLOCK_SIZE * line
+            lines(v_tile + at, n, weights, _ROW_BYTES, sums + 128 * d, 128 * groups, ahead + at, rescales, rows)
 
     return weigh
 
