@@ -124,8 +124,8 @@ class Sequence:
             self.logits = np.empty((self.num_prompt, logits.shape[1]), np.float32)
         self.logits[self.num_cached - len(logits) : self.num_cached] = logits
 
-    def take(self, token_id: int, eog_ids: Collection[int], max_context: int) -> str | None:
-        """Append a generated id and return the reason to finish, if there is one."""
+    def take(self, token_id: int, eog_ids: Collection[int], max_context: int | None) -> str | None:
+        """Append a generated id and return the reason to finish, if there is one. max_context: None for no end."""
         self.token_ids.append(token_id)
         self.last_token_s = time.perf_counter()
         if self.first_token_s is None:
@@ -133,9 +133,8 @@ class Sequence:
         if token_id in eog_ids and not self.params.ignore_eos:
             return "stop"
         limit = self.params.max_tokens
-        if len(self.token_ids) >= max_context or (limit is not None and self.num_output >= limit):
-            return "length"
-        return None
+        is_full = max_context is not None and len(self.token_ids) >= max_context
+        return "length" if is_full or (limit is not None and self.num_output >= limit) else None
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
         """Leave the queue or the cache for good; the first reason stays."""

@@ -22,7 +22,7 @@ from .memory import F16, Formats
 from .pool import NO_BLOCK, BlockPool
 from .prefix import Prefix, Source, find_prefix
 from .storage import Storage
-from .tree import NODE_BYTES, Node, PrefixTree, pack_tokens, unpack_tokens
+from .tree import NODE_BYTES, ROOT_KEY, Node, PrefixTree, pack_tokens, unpack_tokens
 
 
 class KVCache:
@@ -48,7 +48,7 @@ class KVCache:
         prefill_chunk: int = 512,
         formats: Formats = F16,
         memory_bytes: int | None = None,
-        root_key: bytes = b"",
+        root_key: bytes = ROOT_KEY,
     ) -> None:
         reaches = list_reaches(layers, max_context, prefill_chunk)
         blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes)
@@ -59,6 +59,8 @@ class KVCache:
         self.storage: Storage | None = None
         self._arrays = CacheArrays(layers, blocks, formats)
         self.nbytes = self._arrays.nbytes
+        self.formats = formats
+        self.block_bytes_of_group = self._arrays.block_bytes_of_group
         self._reaches = reaches
         self._full = next((group for group, reach in enumerate(reaches) if reach.window is None), None)
         self._groups = [
@@ -139,6 +141,11 @@ class KVCache:
         self._check_open(slot)
         self._cut(slot, 0)
         self._slots.release(slot)
+
+    @property
+    def groups(self) -> tuple[CacheGroup, ...]:
+        """The groups, in the order of `tables`."""
+        return tuple(self._groups)
 
     @property
     def num_free_slots(self) -> int:

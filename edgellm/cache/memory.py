@@ -9,12 +9,11 @@ import mmap
 from collections.abc import Sequence
 
 from ..errors import ResourceError
-from ..kernels import cache_layout
+from ..kernels import cache_formats
 from ..kernels.cache_layout import BLOCK_SIZE
 from ..kernels.ops import CacheLayer
 from .groups import Reach, layer_groups, list_reaches
 
-ALIGNMENT = 64
 SPARE = 2  # by default, memory for so many times what the sequences need: the rest holds what earlier ones left
 
 Formats = tuple[str, str]
@@ -23,21 +22,15 @@ F16: Formats = ("f16", "f16")
 
 def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
     """Bytes of K and of V of one block of a layer, all its heads. formats: names of those of K and V."""
-    assert formats == F16, formats
-    k_bytes, v_bytes = cache_layout.k_tile_bytes(layer.head_dim), cache_layout.v_tile_bytes(layer.head_dim)
+    k_bytes = cache_formats.get(formats[0]).k_tile_bytes(layer.head_dim)
+    v_bytes = cache_formats.get(formats[1]).v_tile_bytes(layer.head_dim)
     return layer.num_kv_heads * k_bytes, layer.num_kv_heads * v_bytes
-
-
-def array_bytes(layer: CacheLayer, num_blocks: int, formats: Formats) -> tuple[int, int]:
-    """Bytes of a layer's K and V arrays, each a multiple of ALIGNMENT."""
-    k_bytes, v_bytes = tile_bytes(layer, formats)
-    return -(-num_blocks * k_bytes // ALIGNMENT) * ALIGNMENT, -(-num_blocks * v_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def total_bytes(layers: Sequence[CacheLayer], num_blocks: Sequence[int], formats: Formats) -> int:
     """Bytes of all layers whose groups have `num_blocks` blocks."""
     groups = layer_groups(layers)
-    return sum(sum(array_bytes(x, num_blocks[g], formats)) for x, g in zip(layers, groups, strict=True))
+    return sum(num_blocks[g] * sum(tile_bytes(layer, formats)) for layer, g in zip(layers, groups, strict=True))
 
 
 def needed_bytes(
@@ -59,6 +52,11 @@ def read_bytes(layers: Sequence[CacheLayer], num_tokens: int, formats: Formats =
         reach = num_tokens if layer.window is None else min(num_tokens, layer.window + layer.num_sink_tokens)
         total += reach * sum(tile_bytes(layer, formats)) // BLOCK_SIZE
     return total
+
+
+def growth_bytes(layers: Sequence[CacheLayer], formats: Formats = F16) -> int:
+    """Bytes that one more token costs in the layers that see all, averaged over a block; the others stop at their windows."""
+    return read_bytes([layer for layer in layers if layer.window is None], BLOCK_SIZE, formats) // BLOCK_SIZE
 
 
 def available_bytes() -> int:
@@ -83,13 +81,16 @@ def choose_blocks(
     Raises ResourceError where `memory_bytes` hold not one sequence, and where the machine lacks the memory.
     """
     available = available_bytes()
-    context = "endless windows" if max_context is None else f"max_context {max_context}"
+    context, smaller = f"max_context {max_context}", "max_context (--max-context)"
+    if max_context is None:
+        widest = max((reach.window or 0 for reach in reaches), default=0)
+        context, smaller = f"a window of {widest} tokens", "window (--window, or --max-context with --on-full window)"
     one = total_bytes(layers, [reach.columns for reach in reaches], formats)
     if memory_bytes is not None:
         if memory_bytes < one:
             raise ResourceError(
                 f"one sequence of {context} needs {_say(one)} of cache, the limit set for it is {_say(memory_bytes)}; "
-                f"raise it (--cache-memory) or choose a smaller max_context (--max-context)"
+                f"raise it (--cache-memory) or choose a smaller {smaller}"
             )
         if memory_bytes > available:
             raise ResourceError(
@@ -103,7 +104,7 @@ def choose_blocks(
             return blocks
     raise ResourceError(
         f"the cache for {context} and max_sequences {max_sequences} needs {_say(needed)}, available are "
-        f"{_say(available)}; choose a smaller max_context (--max-context) or max_sequences, or let sequences share less "
+        f"{_say(available)}; choose a smaller {smaller} or max_sequences, or let sequences share less "
         f"memory (--cache-memory)"
     )
 

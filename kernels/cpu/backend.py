@@ -7,15 +7,15 @@ text and no sequence policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ops import Batch, Op, Program, Rope
-from . import isa, lower, objects, slots, tasks, threads, weights
+from ..ops import Batch, CacheLayer, Op, Program, Rope
+from . import cache_kernels, isa, lower, objects, slots, tasks, threads, weights
 from .memory import address, aligned, release_code
 from .plan import Buffer, make_plan
 from .rope_table import RopeTable
@@ -24,13 +24,29 @@ MAX_LOGIT_ROWS = 32
 """Logit rows computed at once; more are done in pieces."""
 
 Progress = Callable[[str, int, int], None]
+RopeKey = tuple[Rope, str | None, int | None]
+"""How to turn, by which factors, and from which position on all alike."""
 
 
 class Cache(Protocol):
-    """Where K and V lie. address: layer -> addresses of the K and the V array (see ../cache_layout.py)."""
+    """Where K and V lie.
+
+    Layers of a group share block tables and blocks. columns_of_group: (kept, ring), see attention.py. formats: of K and of V
+    (../cache_formats). address: layer -> addresses of its first K and first V tile; those of kv head g in block b lie
+    b * block_bytes_of_group + g * tile bytes further.
+    """
 
     @property
     def group_of_layer(self) -> tuple[int, ...]: ...
+
+    @property
+    def columns_of_group(self) -> tuple[tuple[int, int], ...]: ...
+
+    @property
+    def block_bytes_of_group(self) -> tuple[int, ...]: ...
+
+    @property
+    def formats(self) -> tuple[str, str]: ...
 
     def address(self, layer: int) -> tuple[int, int]: ...
 
@@ -39,7 +55,8 @@ class CpuBackend:
     """Runs a program on this CPU.
 
     source: the weights by name. cache: addresses of the cache layers; its block tables come with each batch.
-    num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions.
+    num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions of
+    a sequence, None for no end (every attention layer then has a window).
     packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before. precise: multiply
     with activations of two int8 parts, about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
@@ -55,7 +72,7 @@ class CpuBackend:
         num_threads: int | None = None,
         max_tokens: int = 512,
         max_sequences: int = 1,
-        max_context: int = 4096,
+        max_context: int | None = 4096,
         packed: bool = True,
         mapped: Mapping[str, NDArray[np.uint8]] | None = None,
         precise: bool = False,
@@ -64,11 +81,11 @@ class CpuBackend:
     ) -> None:
         self._parts = 2 if precise else 1
         self.program, self.level = program, level or objects.choose_level().level
-        names = kernel_names(program, source)
+        names = kernel_names(program, source, cache.formats)
         self._kernels = objects.addresses(names, self.level, objects_folder, progress)
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
-        scratch = lower.attention_scratch_bytes(program, max(self._task_tokens, tasks.FEW))
+        scratch = lower.attention_scratch_bytes(program, cache.formats[0], max(self._task_tokens, tasks.FEW))
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
@@ -77,17 +94,16 @@ class CpuBackend:
         self._make_machine(cache)
 
     # ---- made once ----
-    def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int) -> None:
+    def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int | None) -> None:
         rows = _whole_tiles(max_tokens)
         self.max_tokens = max_tokens
         self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
         self._views = [a.data for a in (self._token_ids, self._positions, self._sequences)]
         self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
-        self._ropes: dict[tuple[Rope, str | None], RopeTable] = {}
-        self._reached = 0  # positions that the rope tables hold
-        self._max_context = max_context
-        self._partial_rows = tasks.max_partial_rows(rows, max_sequences, max_context)
-        self._max_tasks = tasks.max_tasks(rows, max_sequences, max_context)
+        self._ropes = self._make_rope_tables(rows, max_sequences)
+        reach = max_reach(self.program.cache_layers, max_context, rows)
+        self._partial_rows = tasks.max_partial_rows(rows, max_sequences, reach)
+        self._max_tasks = tasks.max_tasks(rows, max_sequences, reach)
         ctx = self.threads.ctx
         ctx[slots.TOKEN_IDS], ctx[slots.POSITIONS] = address(self._token_ids), address(self._positions)
         ctx[slots.SEQUENCES], ctx[slots.LOGIT_ROWS] = address(self._sequences), address(self._logit_rows)
@@ -102,11 +118,17 @@ class CpuBackend:
             lower.CacheGroup(
                 aligned(self._max_tasks * 8 * slots.TASK_WORDS).view(np.int64).reshape(-1, slots.TASK_WORDS),
                 aligned(rows * 24).view(np.int64).reshape(-1, 3),
+                columns,
+                block_bytes,
             )
-            for _ in range(max(cache.group_of_layer) + 1)
+            for columns, block_bytes in zip(cache.columns_of_group, cache.block_bytes_of_group, strict=True)
         ]
-        self._windows = [
-            next(x.window for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True) if g == group)
+        self._reaches = [
+            next(
+                (x.window, x.num_sink_tokens)
+                for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True)
+                if g == group
+            )
             for group in range(len(self._groups))
         ]
         machine = lower.Machine(
@@ -120,6 +142,7 @@ class CpuBackend:
             layer_group=cache.group_of_layer,
             groups=tuple(self._groups),
             cache_address=cache.address,
+            cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
         )
         self._machine = machine  # keeps what the tapes point to alive
@@ -128,14 +151,16 @@ class CpuBackend:
         logits = plan.head[-1].out
         self._logits = self._memory[logits.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
 
-    def _rope_table(self, rope: object, factors: str | None) -> NDArray[np.float32]:
-        assert isinstance(rope, Rope)
-        key = rope, factors
-        if key not in self._ropes:
+    def _make_rope_tables(self, rows: int, max_sequences: int) -> dict[RopeKey, RopeTable]:
+        """One table for all ops that turn alike."""
+        tables = {}
+        for rope, factors, last in dict.fromkeys(_rope_key(op) for op in self.program.ops if op.name == "rope"):
             values = None if factors is None else self.weights.vectors[factors]
-            self._ropes[key] = RopeTable(rope, values, self._max_context)
-            self._ropes[key].reach(self._reached)
-        return self._ropes[key].values
+            tables[rope, factors, last] = RopeTable(rope, values, last, rows=rows, max_sequences=max_sequences)
+        return tables
+
+    def _rope_table(self, op: Op) -> NDArray[np.float32]:
+        return self._ropes[_rope_key(op)].values
 
     def _tape(self, part: str, tokens: int) -> lower.LoweredTape:
         """The tape of the body, the head or the whole for so many tokens, written when first asked for: few are needed."""
@@ -156,8 +181,8 @@ class CpuBackend:
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
         counts = [
-            tasks.share_out(*group.views, batch.positions, batch.sequences, window, self._task_tokens)
-            for group, window in zip(self._groups, self._windows, strict=True)
+            tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
+            for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted):
             self._logit_rows[:wanted] = batch.logit_rows
@@ -172,14 +197,13 @@ class CpuBackend:
             position = int(batch.positions[0])
             self._views[0][0], self._views[1][0] = int(batch.token_ids[0]), position
             self._views[2][0] = int(batch.sequences[0])
+            for table in self._ropes.values():
+                table.take_one(position)
         else:
-            position = int(batch.positions.max())
             self._token_ids[:n], self._positions[:n] = batch.token_ids, batch.positions
             self._sequences[:n] = batch.sequences
-        if position >= self._reached:
             for table in self._ropes.values():
-                table.reach(position + 1)
-            self._reached = position + 1
+                table.take(self._positions[:n])
 
     def _run_head(self, batch: Batch, counts: list[int]) -> NDArray[np.float32]:
         """Logits of the wanted rows after the body has run, a few rows at a time."""
@@ -207,9 +231,29 @@ class CpuBackend:
         self.threads.close()
 
 
-def kernel_names(program: Program, source: weights.Source) -> list[str]:
-    """Names of all kernels that running the program takes."""
-    return [*threads.KERNELS, *lower.KERNELS, *weights.kernel_names(program, source)]
+def max_reach(layers: Sequence[CacheLayer], max_context: int | None, max_tokens: int) -> int:
+    """Most positions that the tokens of one batch look back on in any layer: the batch's own are among them."""
+    reach = 0
+    for layer in layers:
+        if layer.window is not None:
+            seen = layer.num_sink_tokens + layer.window + max_tokens
+            reach = max(reach, seen if max_context is None else min(seen, max_context))
+        else:
+            assert max_context is not None, "a layer that sees everything needs an end of the context"
+            reach = max(reach, max_context)
+    return reach
+
+
+def _rope_key(op: Op) -> RopeKey:
+    return op.attributes["rope"], op.weights[0] if op.weights else None, op.attributes["last_position"]
+
+
+def kernel_names(
+    program: Program, source: weights.Source, cache_formats: tuple[str, str] = ("f16", "f16")
+) -> list[str]:
+    """Names of all kernels that running the program takes, with a cache of these formats of K and V."""
+    of_cache = cache_kernels.names(*cache_formats).values()
+    return [*threads.KERNELS, *lower.KERNELS, *of_cache, *weights.kernel_names(program, source)]
 
 
 def _attention_width(op: Op, program: Program) -> int:

@@ -2,8 +2,8 @@
 
     python -m edgellm.kernels.cpu.compile TARGET FOLDER NAME ...
 
-A name is that of a chunk kernel ("norm"), or tile_FORMAT_ROWS, panel_, unpack_, pack_ or expand_FORMAT, or peak_KIND. Prints
-each name when it is done. The target may be another machine's: Numba makes LLVM's text only, and none of its code is ever run.
+A name is that of a chunk kernel ("norm"), or tile_FORMAT_ROWS, panel_, unpack_, pack_ or expand_FORMAT, or a part of a cache
+format (cache_kernels.py), or peak_KIND. Prints each name when it is done. The target may be another machine's: Numba makes LLVM's text only, and none of its code is ever run.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ def compile_kernels(names: Sequence[str], made_for: Target, folder: Path, one_do
 
 def _source(name: str) -> tuple[Callable[..., None], int]:
     """-> the kernel's Python function and its number of int64 operands."""
-    from . import attention, elementwise, matmul, peak, read_memory, walk
+    from . import attention, cache_kernels, elementwise, matmul, peak, read_memory, walk
 
     for module in (walk, matmul, elementwise, attention, read_memory):
         if name in module.KERNELS:
             return module.KERNELS[name], 4
     if name.startswith("peak_"):
         return peak.make(name.removeprefix("peak_")), 4
+    if found := cache_kernels.find(name):
+        return cache_kernels.make(*found), cache_kernels.OPERANDS[found[0]]
     return _format_source(*name.split("_", 1))
 
 

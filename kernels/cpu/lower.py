@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache_layout import k_tile_bytes, v_tile_bytes
-from ..ops import CacheLayer, Program
-from . import slots
+from .. import cache_formats
+from ..ops import CacheLayer, Op, Program
+from . import cache_kernels, slots
 from .memory import address
 from .panels import PLAIN_TOKENS, ROW_GROUPS, panel_bytes, panel_layout
 from .plan import Buffer, Step
@@ -64,10 +64,15 @@ class Place:
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """Layers that share block tables and tasks. where: i64[T, 3], see tasks.py. views: of both, quicker to write one by one."""
+    """Layers that share block tables and tasks.
+
+    where: i64[T, 3], see tasks.py. columns: (kept, ring) of the tables. views: of tasks and where, quicker to write one by one.
+    """
 
     tasks: NDArray[np.int64]
     where: NDArray[np.int64]
+    columns: tuple[int, int]
+    block_bytes: int
 
     @cached_property
     def views(self) -> tuple[memoryview, memoryview]:
@@ -83,11 +88,12 @@ class Machine:
     parts: int
     places: Mapping[int, Place]
     weights: Weights
-    rope_table: Callable[[object, str | None], NDArray[np.float32]]
+    rope_table: Callable[[Op], NDArray[np.float32]]
     layers: tuple[CacheLayer, ...]
     layer_group: tuple[int, ...]
     groups: tuple[CacheGroup, ...]
     cache_address: Callable[[int], tuple[int, int]]
+    cache_formats: tuple[str, str]
     partials: NDArray[np.uint8]
 
 
@@ -117,6 +123,11 @@ def partial_bytes(head_dim: int) -> int:
     return row_stride(head_dim) + slots.SOFTMAX_STATE_BYTES
 
 
+def _in_log2(value: float) -> int:
+    """A factor of scores as a record holds it: weights are powers of two."""
+    return int(np.float32(value * np.log2(np.e)).view(np.int32))
+
+
 def task_tokens(program: Program) -> int:
     """Tokens of a prefill attention task: about 24 query rows, which share tiles and stay in L1 and L2."""
     shared = max(
@@ -127,14 +138,15 @@ def task_tokens(program: Program) -> int:
     return max(1, 24 // int(shared))
 
 
-def attention_scratch_bytes(program: Program, tokens: int) -> int:
-    """Scratch that `attend` needs for a task of `tokens` tokens."""
+def attention_scratch_bytes(program: Program, k_format: str, tokens: int) -> int:
+    """Scratch that `attend` needs for a task of `tokens` tokens: per row the softmax's state, scores, sums, q and bounds."""
     most = 0
     for op in program.ops:
         if op.name == "attention":
             layer = program.cache_layers[op.attributes["layer"]]
             rows = tokens * (op.attributes["num_heads"] // layer.num_kv_heads)
-            most = max(most, rows * (4 * layer.head_dim + 256 + 2 * partial_bytes(layer.head_dim)) + 4096)
+            row = 96 + 256 + 2 * row_stride(layer.head_dim) + cache_kernels.query_bytes(k_format, layer.head_dim) + 16
+            most = max(most, rows * row + 4096)
     return most
 
 
@@ -304,36 +316,43 @@ class _Lowering:
                 self.writer.set_op(op, {3: len(bounds) - 1, 5: address(bounds)}, len(bounds) - 1)
 
     def _rope(self, step: Step) -> None:
-        x, rope, heads = self._place(step.out), step.op.attributes["rope"], step.op.attributes["num_heads"]
-        table = self.m.rope_table(rope, step.op.weights[0] if step.op.weights else None)
-        halves = int(rope.pairs == "halves")
-        head_dim = step.out.width // heads
-        self._op("rope", step, [x.address, x.stride, heads, head_dim, rope.dim, address(table), halves])
+        x, out = self._place(step.inputs[0]), self._place(step.out)
+        rope, heads, table = step.op.attributes["rope"], step.op.attributes["num_heads"], self.m.rope_table(step.op)
+        arguments = [x.address, x.stride, heads, step.out.width // heads, rope.dim, address(table)]
+        self._op("rope", step, [*arguments, int(rope.pairs == "halves"), out.address])
 
     def _attention(self, step: Step) -> None:
         index, heads = step.op.attributes["layer"], step.op.attributes["num_heads"]
-        layer, group = self.m.layers[index], self.m.layer_group[index]
-        kv, dim = layer.num_kv_heads, layer.head_dim
-        q, k, v = (self._place(b) for b in step.inputs)
-        k_cache, v_cache = self.m.cache_address(index)
-        tiles = [k_tile_bytes(dim), v_tile_bytes(dim)]
+        layer, number = self.m.layers[index], self.m.layer_group[index]
+        kv, dim, group = layer.num_kv_heads, layer.head_dim, self.m.groups[number]
+        q, k, v, *rest = (self._place(b) for b in step.inputs)
+        formats = self.m.cache_formats
+        kernels = {part: self.m.kernels[name] for part, name in cache_kernels.names(*formats).items()}
+        tiles = [cache_formats.get(formats[0]).k_tile_bytes(dim), cache_formats.get(formats[1]).v_tile_bytes(dim)]
+        places = [*group.columns, group.block_bytes, *tiles, kv]
         # Resources beside buffers: this layer's cache, and the partial results that all layers share.
         cache, partials = -2 - index, -1
-        at = self.writer.op(
-            "store_kv",
-            [k.address, k.stride, v.address, v.stride, k_cache, v_cache, 0, 0, kv, dim, *tiles],
-            kv, self.rows, [step.inputs[1].index, step.inputs[2].index], [cache],
-        )  # fmt: skip
-        self.tables.append((at, 6, group))
-        scale = int(np.float32(step.op.attributes["scale"]).view(np.int32))
-        home, tasks = address(self.m.partials), self.m.groups[group]
-        at = self.writer.op(
-            "attend",
-            [q.address, q.stride, k_cache, v_cache, 0, 0, kv, heads // kv, dim, *tiles, address(tasks.tasks),
-             layer.window or 0, scale, home, partial_bytes(dim)],
-            kv, f"tasks{group}", [step.inputs[0].index, cache], [partials],
-        )  # fmt: skip
-        self.tables.append((at, 4, group))
-        arguments = [home, partial_bytes(dim), heads, dim, address(tasks.where), *self._emit(step)]
+        arguments = [k.address, k.stride, v.address, v.stride, *self.m.cache_address(index), 0, 0, *places, dim]
+        arguments += [kernels["store_k"], kernels["store_v"]]
+        read = [step.inputs[1].index, step.inputs[2].index]
+        self.tables.append((self.writer.op("store_kv", arguments, kv, self.rows, read, [cache]), 6, number))
+        scale, cap = (_in_log2(step.op.attributes[name]) for name in ("scale", "softcap"))
+        home, part = address(self.m.partials), partial_bytes(dim)
+        arguments = [q.address, q.stride, *self.m.cache_address(index), 0, 0, *places, heads // kv, dim]
+        arguments += [address(group.tasks), layer.window or 0, scale, cap, layer.num_sink_tokens]
+        arguments += [
+            (rest[0] if rest else q).address,
+            home,
+            part,
+            kernels["ready"],
+            kernels["score"],
+            kernels["weigh"],
+        ]
+        arguments += [cache_kernels.query_bytes(formats[0], dim)]
+        read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
+        self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
+        sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
+        rotated = int(cache_formats.get(formats[1]).rotated)
+        arguments = [home, part, heads, dim, address(group.where), sinks, rotated, *self._emit(step)]
         each = heads * self.tokens_at_once
         self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index], each)

@@ -22,10 +22,11 @@ STAGE_WORDS, FIRST_OP, STAGE_CHUNKS = 2, 0, 1
 
 # ---- an op record: a kernel's address, its chunks, its calls (one per number that the kernel takes as `chunk`), how many of
 # them a claimed chunk makes, then what the kernel's docstring lists ----
-OP_WORDS, KERNEL, CHUNKS, CALLS, EACH, ARG = 24, 0, 1, 2, 3, 4
+OP_WORDS, KERNEL, CHUNKS, CALLS, EACH, ARG = 40, 0, 1, 2, 3, 4
 
-# ---- an attention task: queries of adjacent tokens of one sequence, over some splits of its cache ----
-TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE = 8, 0, 1, 2, 3, 4, 5
+# ---- an attention task: queries of adjacent tokens of one sequence, over some splits of its cache;
+# SINKS: 1 if the sink tokens that left the window come before the splits ----
+TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE, SINKS = 8, 0, 1, 2, 3, 4, 5, 6
 SPLIT = 256  # tokens of a split, at absolute positions: results do not depend on how splits are shared out
 
 # ---- how an elementwise op sends its rows out, and which activation it applies ----
@@ -33,5 +34,5 @@ STORE, ADD, QUANTISE = 0, 1, 2
 PAIRS = 2  # flag beside ADD = 1 of a matrix kernel: rows of activations come in pairs, whose products are added
 SILU, GELU = 0, 1
 
-# ---- bytes of one query row's softmax state behind its sums ----
+# ---- bytes of one query row's softmax state behind its sums: f32 top, and from byte 32 on eight lanes of its weights' sum ----
 SOFTMAX_STATE_BYTES = 64

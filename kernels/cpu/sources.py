@@ -21,7 +21,7 @@ LAYOUT_FILES = ("isa", "matmul", "packed_file", "simd", "slots", "target", "vect
 
 def read_sources() -> bytes | None:
     """Return the text of all kernels and of what compiles them; None where there is byte code only."""
-    return _read(["cache_layout", *_modules("cpu"), *_modules("formats")])
+    return _read(["cache_layout", *_modules("cpu"), *_modules("formats"), *_modules("cache_formats")])
 
 
 def read_layout_sources() -> bytes:
@@ -33,7 +33,7 @@ def read_layout_sources() -> bytes:
 
 def read_byte_code() -> bytes:
     """Return what stands for `read_sources` where that is None: the same whenever the application's byte code is."""
-    return _read_byte_code(["cache_layout", *_modules("cpu"), *_modules("formats")])
+    return _read_byte_code(["cache_layout", *_modules("cpu"), *_modules("formats"), *_modules("cache_formats")])
 
 
 def _modules(package: str) -> list[str]:

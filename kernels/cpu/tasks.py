@@ -18,14 +18,14 @@ FEW = 8
 
 
 def max_partial_rows(max_tokens: int, max_sequences: int, max_context: int) -> int:
-    """Partial rows that any batch needs."""
-    splits = -(-max_context // SPLIT) + 1
+    """Partial rows that any batch needs. max_context: tokens that one can reach, beside sink tokens."""
+    splits = -(-max_context // SPLIT) + 2
     return max_tokens + min(max_tokens, FEW * max_sequences) * splits
 
 
 def max_tasks(max_tokens: int, max_sequences: int, max_context: int) -> int:
-    """Tasks that any batch needs: one per split and sequence, or one per token."""
-    return max_tokens + max_sequences * (-(-max_context // SPLIT) + 1)
+    """Tasks that any batch needs: one per split and sequence and one for sink tokens, or one per token."""
+    return max_tokens + max_sequences * (-(-max_context // SPLIT) + 2)
 
 
 def runs(sequences: NDArray[np.int32]) -> list[tuple[int, int]]:
@@ -42,11 +42,12 @@ def share_out(
     positions: NDArray[np.int64],
     sequences: NDArray[np.int32],
     window: int | None,
+    num_sink_tokens: int,
     block: int,
 ) -> int:
     """Write tasks i64[n, TASK_WORDS], and per token (first partial row, rows, step) into where i64[T, 3]. -> n.
 
-    block: most tokens of a prefill task.
+    window, num_sink_tokens: the layers' reach. block: most tokens of a prefill task.
     """
     count = row = 0
     for start, end in runs(sequences):
@@ -56,12 +57,16 @@ def share_out(
         for first in range(start, end, step):
             n = min(step, end - first)
             low = 0 if window is None else max(0, int(positions[first]) - window + 1)
-            splits = range(low // SPLIT, int(positions[first + n - 1]) // SPLIT + 1)
-            pieces = [(s, s + 1) for s in splits] if few else [(splits.start, splits.stop)]
+            last = int(positions[first + n - 1])
+            splits = range(low // SPLIT, last // SPLIT + 1)
+            sinks = int(window is not None and num_sink_tokens > 0 and last >= window)  # some have left a window
+            pieces = [(s, s + 1, 0) for s in splits] if few else [(splits.start, splits.stop, sinks)]
+            if few and sinks:
+                pieces.insert(0, (splits.start, splits.start, 1))
             for token in range(n):
                 where[first + token, 0], where[first + token, 1], where[first + token, 2] = row + token, len(pieces), n
-            for begin, stop in pieces:
-                for word, value in enumerate((first, n, begin, stop, row, table)):  # FIRST_TOKEN to TABLE
+            for begin, stop, sink in pieces:
+                for word, value in enumerate((first, n, begin, stop, row, table, sink)):  # FIRST_TOKEN to SINKS
                     tasks[count, word] = value
                 count += 1
                 row += n

@@ -77,6 +77,11 @@ def shuffle(b: ir.IRBuilder, v: ir.Value, order: Sequence[int]) -> ir.Value:
     return b.shuffle_vector(v, v, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
 
 
+def shuffle_two(b: ir.IRBuilder, x: ir.Value, y: ir.Value, order: Sequence[int]) -> ir.Value:
+    """Lanes of x come first, those of y behind them."""
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
+
+
 def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
     f = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [a.type for a in args]), name)
     return b.call(f, args)

@@ -50,9 +50,8 @@ class CacheModel:
         for number, group in enumerate(cache._groups):
             own = [layer for layer, g in enumerate(cache.group_of_layer) if g == number]
             first, last = cache.address(own[0])[0], cache.address(own[-1])[1]
-            dim = layers[own[0]].head_dim
-            blocks = group.pool.num_blocks
-            self.cells.append((_view(first, blocks, dim), _view(last, blocks, -(-dim // 32) * 32)))
+            dim, shape = layers[own[0]].head_dim, (group.pool.num_blocks, cache.block_bytes(number))
+            self.cells.append((_view(first, *shape, dim * 2), _view(last, *shape, -(-dim // 32) * 64)))
 
     def columns(self, group: int, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the contract says that tiles are."""
@@ -199,8 +198,8 @@ def longest_usable(model: CacheModel, token_ids: Sequence[int]) -> int:
     return 0
 
 
-def _view(address: int, num_blocks: int, dim: int) -> Cells:
-    """i64[blocks, 64] over an f16 array of 64 tokens of `dim`: the first 8 bytes of each token's share."""
-    nbytes = num_blocks * BLOCK_SIZE * dim * 2
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-    return memory.view(np.int64).reshape(num_blocks, BLOCK_SIZE, dim // 4)[:, :, 0]
+def _view(address: int, num_blocks: int, block_bytes: int, token_bytes: int) -> Cells:
+    """i64[blocks, 64] over f16 tiles in blocks: the first 8 bytes of each token's share."""
+    nbytes = (num_blocks - 1) * block_bytes + BLOCK_SIZE * token_bytes
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)).view(np.int64)
+    return np.lib.stride_tricks.as_strided(memory, (num_blocks, BLOCK_SIZE), (block_bytes, token_bytes))

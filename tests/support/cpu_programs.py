@@ -67,31 +67,40 @@ class TrapCache:
     """
 
     def __init__(self, layers: Sequence[CacheLayer], max_context: int, max_sequences: int, seed: int = 0) -> None:
-        self.layers, windows = layers, list(dict.fromkeys(layer.window for layer in layers))
-        self.group_of_layer = tuple(windows.index(layer.window) for layer in layers)
+        reaches = list(dict.fromkeys((layer.window, layer.num_sink_tokens) for layer in layers))
+        self.layers, windows = layers, [window for window, _ in reaches]
+        self.group_of_layer = tuple(reaches.index((layer.window, layer.num_sink_tokens)) for layer in layers)
         tiles = -(-max_context // BLOCK_SIZE)
+        self.formats = ("f16", "f16")
+        self.columns_of_group = ((tiles, 1),) * len(reaches)
+        self._kept = [-(-sinks // BLOCK_SIZE) for _, sinks in reaches]
         count, rng = tiles * max_sequences + 3, np.random.default_rng(seed)
         self._windows = windows
         self._free = [rng.permutation(count).tolist() for _ in windows]
         self.tables = tuple(np.full((max_sequences, tiles), -1, np.int32) for _ in windows)
-        self._arrays = [self._make(layer, count) for layer in layers]
+        self.block_bytes_of_group = tuple(
+            sum(self._layer_bytes(i) for i, g in enumerate(self.group_of_layer) if g == group)
+            for group in range(len(reaches))
+        )
+        self._blocks = [aligned(count * size).reshape(count, -1) for size in self.block_bytes_of_group]
+        for blocks in self._blocks:
+            blocks[:] = _TRAP
 
-    @staticmethod
-    def _make(layer: CacheLayer, count: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        sizes = (k_tile_bytes(layer.head_dim), v_tile_bytes(layer.head_dim))
-        k, v = (aligned(count * layer.num_kv_heads * size).reshape(count, -1) for size in sizes)
-        k[:], v[:] = _TRAP, _TRAP
-        return k, v
+    def _layer_bytes(self, i: int) -> int:
+        layer = self.layers[i]
+        return layer.num_kv_heads * (k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim))
 
     def address(self, layer: int) -> tuple[int, int]:
-        k, v = self._arrays[layer]
-        return address(k), address(v)
+        group = self.group_of_layer[layer]
+        first = address(self._blocks[group])
+        first += sum(self._layer_bytes(i) for i in range(layer) if self.group_of_layer[i] == group)
+        return first, first + self.layers[layer].num_kv_heads * k_tile_bytes(self.layers[layer].head_dim)
 
     def reserve(self, sequence: int, first: int, end: int) -> None:
         """Make positions first..end-1 have a place; what position `first` no longer reaches is trapped and freed."""
         for group, window in enumerate(self._windows):
             row = self.tables[group][sequence]
-            for tile in range(0 if window is None else max(0, first - window + 1) // BLOCK_SIZE):
+            for tile in range(self._kept[group], 0 if window is None else max(0, first - window + 1) // BLOCK_SIZE):
                 if window is not None and row[tile] >= 0:
                     self._release(group, int(row[tile]))
                     row[tile] = -1
@@ -108,10 +117,7 @@ class TrapCache:
             table[:] = -1
 
     def _release(self, group: int, block: int) -> None:
-        for layer, arrays in enumerate(self._arrays):
-            if self.group_of_layer[layer] == group:
-                for array in arrays:
-                    array[block] = _TRAP
+        self._blocks[group][block] = _TRAP
         self._free[group].insert(0, block)
 
 
@@ -197,8 +203,8 @@ def rounding_as_the_cpu(source: Any, weights: Mapping[str, Floats]) -> Iterator[
             x = (acts.values * acts.scales[..., None]).reshape(x.shape)
         return linear(x, weight, bias)
 
-    def rounded_attention(q: Floats, k: Floats, v: Floats, *rest: Any) -> Floats:
-        return attention(q, half(k), half(v), *rest)
+    def rounded_attention(q: Floats, k: Floats, v: Floats, *rest: Any, **options: Any) -> Floats:
+        return attention(q, half(k), half(v), *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "linear", rounded_linear)

@@ -33,7 +33,7 @@ def test_shares_cover_exactly_the_reach(block: int, window: int | None) -> None:
         count_tokens, runs = len(positions), len(np.unique(sequences))
         room = tasks.max_tasks(count_tokens, runs, MAX_CONTEXT)
         table, where = np.full((room, slots.TASK_WORDS), -1, np.int64), np.full((count_tokens, 3), -1, np.int64)
-        count = tasks.share_out(table, where, positions, sequences, window, block)
+        count = tasks.share_out(table, where, positions, sequences, window, 0, block)
         assert 0 < count <= room and (table[count:] == -1).all()
         check(
             table[:count], where, positions, sequences, window, tasks.max_partial_rows(count_tokens, runs, MAX_CONTEXT)
@@ -74,8 +74,8 @@ def test_few_tokens_are_shared_out_by_splits(tokens: int) -> None:
     """So that decoding deep in one sequence keeps all threads busy."""
     table, where = np.zeros((20, slots.TASK_WORDS), np.int64), np.zeros((tokens, 3), np.int64)
     positions = np.arange(1000, 1000 + tokens, dtype=np.int64)
-    assert tasks.share_out(table, where, positions, np.zeros(tokens, np.int32), None, 24) == 4
-    assert tasks.share_out(table, where, positions, np.zeros(tokens, np.int32), 300, 24) == 2
+    assert tasks.share_out(table, where, positions, np.zeros(tokens, np.int32), None, 0, 24) == 4
+    assert tasks.share_out(table, where, positions, np.zeros(tokens, np.int32), 300, 0, 24) == 2
     assert (where[:, 1] == 2).all()
 
 

@@ -1,0 +1,64 @@
+"""What a format of cached keys and values is: its sizes, and what the bytes of a tile mean.
+
+A tile holds BLOCK_SIZE tokens of one kv head; K and V tiles are laid out apart, so that attention reads both straight
+through (see floats.py and integers.py). Knows no single format, no array of the cache, no kernel: those that the CPU
+uses are in ../cpu/cache_kernels.py. NumPy here is the meaning that tests hold kernels to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UnsupportedError
+from ..cache_layout import BLOCK_SIZE
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+TOKENS = BLOCK_SIZE
+MULTIPLE = 8  # head sizes that a kernel's steps divide
+MAX_HEAD_DIM = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """K tiles or V tiles. tile_bytes(head_dim); write(tile u8[tile_bytes], slot, x f32[D]); read(tile, D) -> f32[64, D]."""
+
+    tile_bytes: Callable[[int], int]
+    write: Callable[[Bytes, int, Floats], None]
+    read: Callable[[Bytes, int], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFormat:
+    """A format of keys or of values; both sides of every format can be had.
+
+    name: as options spell it. k, v: its tiles. query_bytes(head_dim): of a query made ready for its keys, in scratch.
+    rotated: values are kept rotated (rotation.py), so that sums of them have to be rotated back.
+    """
+
+    name: str
+    k: Tiles
+    v: Tiles
+    query_bytes: Callable[[int], int]
+    rotated: bool = False
+
+    def k_tile_bytes(self, head_dim: int) -> int:
+        """Bytes of BLOCK_SIZE tokens' keys of one head, a multiple of 64."""
+        return self.k.tile_bytes(head_dim)
+
+    def v_tile_bytes(self, head_dim: int) -> int:
+        """Bytes of BLOCK_SIZE tokens' values of one head, a multiple of 64; dims may be padded to a multiple of 32."""
+        return self.v.tile_bytes(head_dim)
+
+    def check(self, head_dim: int) -> None:
+        """Raise UnsupportedError for a head size that it cannot keep."""
+        if head_dim % MULTIPLE or not 0 < head_dim <= MAX_HEAD_DIM:
+            raise UnsupportedError(
+                f"a cache of the format {self.name} keeps heads of 8 to {MAX_HEAD_DIM} values in multiples of {MULTIPLE}, "
+                f"and this model's have {head_dim}; no cache format keeps them"
+            )
