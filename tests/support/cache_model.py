@@ -110,7 +110,6 @@ class CacheModel:
         self._check_nodes()
 
     def _check_nodes(self) -> None:
-        full = next((number for number, reach in enumerate(self.reaches) if reach.window is None), None)
         for node in self.cache.tree:
             assert 1 <= node.num_tokens <= BLOCK_SIZE and (not node.children or node.num_tokens == BLOCK_SIZE)
             assert node.children or max(node.blocks) != NO_BLOCK, "a leaf of no use"
@@ -126,9 +125,6 @@ class CacheModel:
                 for cells in self.cells[number] if node.held[number] else ():
                     count = node.held[number]
                     assert (cells[node.blocks[number], :count] == hashes[:count]).all(), "kept for other tokens"
-            if full is not None and node.blocks[full] != NO_BLOCK and node.parent.parent is not None:
-                count_of = self.cache._groups[full].pool.count
-                assert count_of(node.blocks[full]) == 1 or count_of(node.parent.blocks[full]) > 1, "cut off"
 
 
 class Stored(NamedTuple):
