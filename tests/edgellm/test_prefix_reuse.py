@@ -17,6 +17,7 @@ from edgellm.kernels.ops import Batch
 from edgellm.loader import load_model
 from edgellm.sequence import Sequence
 
+MAX_CONTEXT = 512
 ARCHES = ("llama", "gemma3")
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 
@@ -67,9 +68,9 @@ class Watched:
         assert done.token_ids == allowed[cold[len(prompt) - 1 :][:, allowed].argmax(axis=1)].tolist()
 
 
-def load(path: Path, prefill_chunk: int = 512, max_sequences: int = 1, memory: int = 16_000_000) -> LLM:
-    """With room for everything that a test leaves behind, unless it says otherwise."""
-    config = EngineConfig(2, 128, prefill_chunk, max_sequences, cache_memory=memory)
+def load(path: Path, prefill_chunk: int = 32, max_sequences: int = 1, memory: int = 16_000_000) -> LLM:
+    """With room for everything that a test leaves behind, unless it says otherwise. The window's ring has few columns."""
+    config = EngineConfig(2, MAX_CONTEXT, prefill_chunk, max_sequences, cache_memory=memory)
     return LLM(load_model(path, config))
 
 
@@ -83,7 +84,7 @@ def make_prompt(length: int, seed: int = 0) -> list[int]:
     return [int(i) for i in np.random.default_rng(seed).integers(5, 120, length)]
 
 
-@pytest.mark.parametrize("length", [1, 2, 31, 32, 33, 63, 64, 65])
+@pytest.mark.parametrize("length", [1, 2, 31, 32, 33, 63, 64, 65, 200])
 def test_o17_a_hit_changes_nothing(model: Watched, length: int) -> None:
     prompt, other = make_prompt(length), make_prompt(length, 1)
     model.check(prompt, 0)
@@ -145,26 +146,57 @@ def test_logits_of_all_positions_are_computed_and_kept(model: Watched) -> None:
     model.check(prompt, 39)
 
 
+def test_a_window_that_has_moved_on_is_computed_again(path: Path) -> None:
+    """Its blocks at the end of each turn are kept, those between are not."""
+    prompt, answer = make_prompt(150), make_prompt(200, 1)
+    has_window = "gemma3" in path.read_bytes()[:100].decode("latin-1")
+    with load(path, 8) as llm:
+        model = Watched(llm)
+        model.check(prompt, 0)
+        model.check(prompt + answer, 150)
+        model.check([*prompt, *answer[:100], 7], 150 if has_window else 250)
+        model.check([*prompt, *answer[:100], 8], 250)
+        model.check(prompt[:60], 0 if has_window else 59)
+        model.check(prompt + answer, 349)
+
+
 def test_sequences_that_take_turns_in_too_little_memory_answer_as_they_do_alone(path: Path) -> None:
-    prompts = [make_prompt(100), make_prompt(50) + make_prompt(40, 1), make_prompt(20, 2)]
+    prompts = [make_prompt(300), make_prompt(150) + make_prompt(140, 1), make_prompt(20, 2)]
+    options = {"max_tokens": 100, **GREEDY}
     with load(path) as llm:
-        alone = [llm.generate(prompt, max_tokens=27, **GREEDY).token_ids for prompt in prompts]  # type: ignore[arg-type]
-        one = KVCache.needed_bytes(llm.loaded.cache_layers, 128, 1, 128)
-    assert min(map(len, alone)) == 27
-    with load(path, 128, 3, one) as llm:
-        pauses = 0
-        pause = Sequence.pause
+        alone = [llm.generate(prompt, **options).token_ids for prompt in prompts]  # type: ignore[arg-type]
+        one = KVCache.needed_bytes(llm.loaded.cache_layers, MAX_CONTEXT, 1, 32)
+    assert all(len(set(ids)) > 9 for ids in alone), "an answer that says one thing only would prove nothing"
+    pauses = 0
+    pause = Sequence.pause
 
-        def counted(sequence: Sequence) -> None:
-            nonlocal pauses
-            pauses += 1
-            pause(sequence)
+    def counted(sequence: Sequence) -> None:
+        nonlocal pauses
+        pauses += 1
+        pause(sequence)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Sequence, "pause", counted)
-            streams = [llm.stream(prompt, max_tokens=27, **GREEDY) for prompt in prompts]  # type: ignore[arg-type]
-            for stream in streams:
-                for _ in stream:
-                    pass
+    with load(path, 32, 3, one) as llm, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sequence, "pause", counted)
+        streams = [llm.stream(prompt, **options) for prompt in prompts]  # type: ignore[arg-type]
+        for stream in streams:
+            for _ in stream:
+                pass
         assert [stream.completion.token_ids for stream in streams if stream.completion] == alone
         assert pauses > 0
+        assert llm.loaded.engine.runner.cache.num_free_slots == 3
+
+
+def test_a_batch_of_any_lengths_gives_each_what_it_gets_alone(path: Path) -> None:
+    shared = make_prompt(70)
+    prompts = [
+        [*shared[:cut], *make_prompt(extra, cut)] for cut, extra in ((0, 1), (64, 2), (70, 90), (33, 40), (70, 1))
+    ]
+    with load(path) as llm:
+        alone = [llm.generate(prompt, max_tokens=20, **GREEDY).token_ids for prompt in prompts]  # type: ignore[arg-type]
+    with load(path, 20, 3) as llm:
+        for _ in range(2):  # cold, then hot
+            streams = [llm.stream(prompt, max_tokens=20, **GREEDY) for prompt in prompts]  # type: ignore[arg-type]
+            for stream in reversed(streams):
+                for _ in stream:
+                    pass
+            assert [stream.completion.token_ids for stream in streams if stream.completion] == alone
