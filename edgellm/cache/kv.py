@@ -103,19 +103,22 @@ class KVCache:
         self._limits[slot] = 0
         return slot, found.num_tokens
 
-    def fork(self, slot: int) -> int:
+    def fork(self, slot: int, num_tokens: int | None = None) -> int:
         """-> a free slot that holds what `slot` holds, without a copy until one of them writes.
 
-        Raises ResourceError when all `max_sequences` slots are taken.
+        num_tokens: those that have been computed; None: all that have a place. Raises ResourceError when all
+        `max_sequences` slots are taken.
         """
         self._check_open(slot)
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
+        length = self._lengths[slot] if num_tokens is None else num_tokens
+        assert length <= self._lengths[slot], "these tokens are not in the cache"
         twin = self._slots.allocate()
         for group in self._groups:
             for tile, block in group.tiles(slot):
                 group.share(twin, tile, block)
-        self._lengths[twin] = self._lengths[slot]
+        self._lengths[slot] = self._lengths[twin] = length
         self._limits[slot] = self._limits[twin] = 0
         return twin
 
