@@ -13,6 +13,14 @@ DEFAULT_MAX_CONTEXT = 4096
 WEIGHT_LAYOUTS = ("auto", "packed", "raw")
 PACKED_SUFFIX = ".packed"
 CACHE_TYPES = ("f16", "bf16", "q8_0", "q4_h", "e4m3", "e5m2")
+FOREIGN_CACHE_TYPES = {
+    "f32": "f16 keeps all that attention can use of it",
+    **dict.fromkeys(
+        ("q4_0", "q4_1", "iq4_nl"), "4 bits are called q4_h here, which rotates heads first and loses less"
+    ),
+    **dict.fromkeys(("q5_0", "q5_1"), "q8_0 is the next larger"),
+}
+"""What llama.cpp has and edgellm has not, and what comes nearest."""
 ON_FULL = ("stop", "window")
 MAX_SINKS = 64
 DEFAULT_SINKS = 4
@@ -34,6 +42,13 @@ def _check_number(name: str, value: object, low: float, high: float = math.inf) 
         raise OptionError(f"{name} must be {limit}, not {value:g}")
 
 
+def _check_cache_type(name: str, value: object) -> None:
+    if value not in CACHE_TYPES:
+        hint = FOREIGN_CACHE_TYPES.get(value) if isinstance(value, str) else None
+        more = f": {hint}" if hint else ""
+        raise OptionError(f"{name} must be one of {', '.join(CACHE_TYPES)}, not {value!r}{more}")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How a model is loaded.
@@ -52,7 +67,7 @@ class EngineConfig:
     for twice what max_sequences of max_context tokens need.
     disk_cache: bytes of disk on which beginnings outlive the process; 0 keeps none.
     window, sinks: let every token see only the last `window` tokens and the first `sinks`, in constant memory and without an
-    end of the context: lossy. None: all that the model was made to see.
+    end of the context, so max_context must be None: lossy. None: all that the model was made to see.
     on_full: what happens when max_context is reached: "stop" refuses a longer prompt and ends the answer with "length",
     "window" drops the oldest tokens but the first `sinks`, and says so.
     """
@@ -81,8 +96,7 @@ class EngineConfig:
         if not isinstance(self.precise, bool):
             raise OptionError(f"precise must be true or false, not {self.precise!r}")
         for name, value in (("cache_type_k", self.cache_type_k), ("cache_type_v", self.cache_type_v)):
-            if value not in CACHE_TYPES:
-                raise OptionError(f"{name} must be one of {', '.join(CACHE_TYPES)}, not {value!r}")
+            _check_cache_type(name, value)
         if self.cache_memory is not None:
             _check_int("cache_memory", self.cache_memory, 1)
         _check_int("disk_cache", self.disk_cache, 0)
@@ -91,16 +105,34 @@ class EngineConfig:
         _check_int("sinks", self.sinks, 0, MAX_SINKS)
         if self.on_full not in ON_FULL:
             raise OptionError(f"on_full must be one of {', '.join(ON_FULL)}, not {self.on_full!r}")
+        self._check_window()
         if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):
             layouts = ", ".join(WEIGHT_LAYOUTS)
             raise OptionError(f"weights must be one of {layouts} or a {PACKED_SUFFIX} file, not {self.weights!r}")
+
+    @property
+    def cache_formats(self) -> tuple[str, str]:
+        """Names of the formats of keys and of values."""
+        return self.cache_type_k, self.cache_type_v
+
+    def _check_window(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.window is not None and self.max_context is not None:
+            raise OptionError(
+                f"window {self.window} leaves the context without an end, so max_context {self.max_context} has no meaning;"
+                f" leave out --window or --max-context (--on-full window keeps the last max_context tokens in sight)"
+            )
+        if self.window is None and self.on_full == "stop" and self.sinks != DEFAULT_SINKS:
+            raise OptionError(
+                f"sinks {self.sinks} has no meaning where nothing is dropped; add --window N or --on-full window, or leave it out"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How tokens are chosen. The defaults are llama.cpp's.
 
-    max_tokens: most tokens to generate, None for as many as the context holds.
+    max_tokens: most tokens to generate, None for as many as the context holds; with a window there is no such end.
     temperature: 0 is greedy (the lowest id wins a tie). top_k: 0 or less is off. top_p: 1 is off. min_p: 0 is off.
     seed: None draws one. stop: texts that end the answer and are not part of it.
     ignore_eos: never choose the model's end-of-generation tokens, so that it goes on.

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from . import models, packing, paths
-from .cache.kv import KVCache, available_bytes, read_bytes
+from .cache.memory import F16, Formats, available_bytes, growth_bytes, needed_bytes, read_bytes
 from .config import DEFAULT_MAX_CONTEXT, PACKED_SUFFIX
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
@@ -71,7 +71,8 @@ class ModelReport:
     """What a model would do here.
 
     token_bytes: weights and cache that decoding one token reads, with depth tokens in the cache. needed_bytes: memory for
-    packed weights, the cache at max_context and everything else. layout: how a load would have the weights: "packed",
+    packed weights, the cache at max_context and everything else. cache_token_bytes: what a token adds to the cache, in
+    layers that see all. layout: how a load would have the weights: "packed",
     "raw" or "mapped". packed_problem: why the packed file that is there is not used. num_kernels, num_missing: kernels that it
     takes, and how many of them must be compiled first. problem: why edgellm cannot run the model; the rest is then None.
     """
@@ -83,6 +84,9 @@ class ModelReport:
     depth: int | None = None
     max_context: int | None = None
     needed_bytes: int | None = None
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    cache_token_bytes: int | None = None
     layout: str | None = None
     packed_file: str | None = None
     packed_problem: str | None = None
@@ -148,7 +152,9 @@ def thread_counts(most: int) -> list[int]:
     return [*steps, most]
 
 
-def examine_model(file: GGUFFile, depth: int, max_context: int | None = None) -> ModelReport:
+def examine_model(
+    file: GGUFFile, depth: int, max_context: int | None = None, cache_formats: Formats = F16
+) -> ModelReport:
     """Reckon what an open model would do with `depth` tokens in its cache. Raises nothing for what is in the file."""
     path = str(file.path)
     try:
@@ -159,7 +165,7 @@ def examine_model(file: GGUFFile, depth: int, max_context: int | None = None) ->
         return ModelReport(path, str(error))
     trained = models.context_length(file.metadata)
     context = max_context or min(DEFAULT_MAX_CONTEXT, trained or DEFAULT_MAX_CONTEXT)
-    cache_bytes = KVCache.needed_bytes(program.cache_layers, context, 1, min(512, context))
+    cache_bytes = needed_bytes(program.cache_layers, context, 1, min(512, context), cache_formats)
     needed = packing.needed_bytes(weights.packed_size(raw), cache_bytes)
     packed, problem = packing.find_packed(file, raw)
     weight_bytes = weights.decode_bytes(program, raw)
@@ -167,10 +173,13 @@ def examine_model(file: GGUFFile, depth: int, max_context: int | None = None) ->
         path=path,
         problem=None,
         weight_bytes=weight_bytes,
-        token_bytes=weight_bytes + read_bytes(program.cache_layers, depth),
+        token_bytes=weight_bytes + read_bytes(program.cache_layers, depth, cache_formats),
         depth=depth,
         max_context=context,
         needed_bytes=needed,
+        cache_type_k=cache_formats[0],
+        cache_type_v=cache_formats[1],
+        cache_token_bytes=growth_bytes(program.cache_layers, cache_formats),
         layout="mapped" if packed and not problem else "packed" if needed <= available_bytes() else "raw",
         packed_file=None if packed is None else str(packed),
         packed_problem=problem,

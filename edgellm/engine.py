@@ -33,14 +33,22 @@ class Engine:
 
     backend: runs batches. cache: made for the same layers, with config's max_sequences and prefill_chunk.
     eog_ids: ids that end a sequence. The engine closes backend and cache.
+    reach: tokens that a token can see at most, where a window was chosen; None if nothing is dropped.
+    max_context: tokens a sequence may hold; None for no end, which is where a window was chosen.
     """
 
     def __init__(
-        self, backend: Backend | Runner, cache: KVCache, config: EngineConfig, eog_ids: Collection[int] = ()
+        self,
+        backend: Backend | Runner,
+        cache: KVCache,
+        config: EngineConfig,
+        eog_ids: Collection[int] = (),
+        reach: int | None = None,
     ) -> None:
         self.runner = backend if isinstance(backend, Runner) else Runner(backend, cache)
         self.config = config
-        self.max_context = cache.max_context
+        self.max_context = cache.max_context if reach is None else None
+        self.reach = reach
         self.vocab_size = self.runner.vocab_size
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
@@ -60,16 +68,20 @@ class Engine:
         if size == 0:
             raise OptionError("the prompt is empty and the model has no token to begin with; give at least one token")
         room = 0 if sequence.keep_logits else 1
-        if size + room > self.max_context:
+        if self.max_context is not None and size + room > self.max_context:
             raise ContextError(
                 f"the prompt has {size} tokens and max_context is {self.max_context}"
                 + (" (one must stay free for the answer)" if room else "")
-                + "; shorten the prompt or raise max_context (--max-context)"
+                + "; shorten the prompt, raise max_context (--max-context) or let the oldest tokens go (--on-full window)"
             )
         low, high = min(sequence.token_ids), max(sequence.token_ids)
         if low < 0 or high >= self.vocab_size:
             bad = low if low < 0 else high
             raise OptionError(f"token id {bad} is out of range; this model's ids are 0 to {self.vocab_size - 1}")
+
+    def num_dropped(self, num_tokens: int) -> int:
+        """How many of a sequence's `num_tokens` tokens were out of sight when its last one was chosen."""
+        return 0 if self.reach is None else max(0, num_tokens - 1 - self.reach)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence, or refuse it before any work is done."""
@@ -120,10 +132,12 @@ class Engine:
         reason = sequence.take(token_id, self.eog_ids, self.max_context)
         if reason is not None:
             self._end(sequence, reason)
+        elif sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
+            self._cache.keep(sequence.slot, sequence.prompt_ids)
         return token_id
 
     def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
-        self._scheduler.remove(sequence)
+        self._scheduler.remove(sequence, keep=error is None)
         sequence.finish(reason, error)
 
     def _require_open(self) -> None:

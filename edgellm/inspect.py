@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from . import models
-from .cache.kv import KVCache
+from .cache.memory import F16, Formats, growth_bytes, needed_bytes
 from .config import DEFAULT_MAX_CONTEXT
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
 from .kernels import formats
-from .kernels.cache_layout import BLOCK_SIZE
 from .kernels.ops import CacheLayer
 
 LONGEST_TEXT = 200
@@ -40,8 +39,9 @@ class Summary:
 
     formats: by size, largest first. context_length: tokens the model was trained on at once.
     window: tokens that `num_window_layers` of the layers see; the rest see all.
-    kv_bytes_per_token: growth of a sequence's cache in the layers that see all. kv_window_bytes: most that the window
-    layers come to use beside that. problem: why edgellm cannot run the model, None if it can as far as the head says.
+    cache_formats: of keys and values, which what follows is for. kv_bytes_per_token: growth of a sequence's cache in the
+    layers that see all. kv_window_bytes: most that the window layers come to use beside that.
+    problem: why edgellm cannot run the model, None if it can as far as the head says.
     """
 
     path: str
@@ -64,6 +64,7 @@ class Summary:
     vocab_size: int | None
     cache_layers: tuple[CacheLayer, ...] | None
     problem: str | None
+    cache_formats: Formats = F16
 
     @property
     def default_context(self) -> int:
@@ -83,30 +84,30 @@ class Summary:
     @property
     def kv_bytes_per_token(self) -> int | None:
         """Cache bytes that one more token costs in the layers that see all, averaged over a block."""
-        if self.cache_layers is None:
-            return None
-        full = [layer for layer in self.cache_layers if layer.window is None]
-        return KVCache.needed_bytes(full, BLOCK_SIZE, 1, 1) // BLOCK_SIZE
+        return None if self.cache_layers is None else growth_bytes(self.cache_layers, self.cache_formats)
 
     def kv_window_bytes(self, max_context: int, prefill_chunk: int = 512) -> int | None:
         """Cache bytes of one sequence in the layers with a window."""
         if self.cache_layers is None:
             return None
         windowed = [layer for layer in self.cache_layers if layer.window is not None]
-        return KVCache.needed_bytes(windowed, max_context, 1, prefill_chunk)
+        return needed_bytes(windowed, max_context, 1, prefill_chunk, self.cache_formats)
 
     def memory_bytes(self, max_context: int, max_sequences: int = 1, prefill_chunk: int = 512) -> int | None:
         """Weights and full caches; work space and the interpreter (about 100 MB) come on top."""
         if self.cache_layers is None:
             return None
-        return self.weights_bytes + KVCache.needed_bytes(self.cache_layers, max_context, max_sequences, prefill_chunk)
+        needed = needed_bytes(self.cache_layers, max_context, max_sequences, prefill_chunk, self.cache_formats)
+        return self.weights_bytes + needed
 
     def as_dict(self, max_context: int | None = None) -> dict[str, Any]:
         """Everything as plain values for JSON, with the memory needed at `max_context` (default: default_context)."""
         context = max_context or self.default_context
         values = asdict(self)
-        del values["cache_layers"]
+        del values["cache_layers"], values["cache_formats"]
         return values | {
+            "cache_type_k": self.cache_formats[0],
+            "cache_type_v": self.cache_formats[1],
             "window": self.window,
             "num_window_layers": self.num_window_layers,
             "kv_bytes_per_token": self.kv_bytes_per_token,
@@ -116,8 +117,8 @@ class Summary:
         }
 
 
-def summarise(model: GGUFFile) -> Summary:
-    """Describe an open model. Raises nothing for whatever the metadata and tensors say."""
+def summarise(model: GGUFFile, cache_formats: Formats = F16) -> Summary:
+    """Describe an open model and what a cache of such keys and values would take. Raises nothing for what the file says."""
     architecture = _get_text(model, "general.architecture")
     heads, hidden = (
         _get_number(model, architecture, "attention.head_count"),
@@ -147,6 +148,7 @@ def summarise(model: GGUFFile) -> Summary:
         vocab_size=_get_vocab_size(model),
         cache_layers=layers,
         problem=problem,
+        cache_formats=cache_formats,
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import EngineConfig, SamplingParams
+from .config import DEFAULT_SINKS, EngineConfig, SamplingParams
 from .engine import SharedEngine
 from .errors import EdgeLLMError, OptionError, UnsupportedError
 from .sequence import Sequence
@@ -35,6 +35,7 @@ class Timings:
 
     load_s: loading the model. ttft_s: from the request to the first token, tokenizing and queueing included.
     prefill_tokens: tokens of the prompt. decode_tokens: tokens that decode steps made, which is all but the first.
+    reused_tokens: tokens of the prompt that were in the cache already; prefill_tps counts the others.
     """
 
     load_s: float
@@ -43,6 +44,7 @@ class Timings:
     prefill_tps: float
     decode_tokens: int
     decode_tps: float
+    reused_tokens: int = 0
 
     def as_dict(self) -> dict[str, float]:
         """The same names and values, for JSON."""
@@ -56,6 +58,8 @@ class Completion:
     text: without stop strings and control tokens. token_ids: every generated id, the end-of-generation id included.
     finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens or the context is used up) or
     "cancelled".
+    num_dropped_tokens: tokens of prompt and answer that were out of sight when the last one was chosen: 0 unless a
+    window was asked for (window, on_full).
     """
 
     text: str
@@ -63,6 +67,7 @@ class Completion:
     prompt_token_ids: list[int]
     finish_reason: str
     timings: Timings
+    num_dropped_tokens: int = 0
 
 
 class Stream:
@@ -142,6 +147,7 @@ class Stream:
             prompt_token_ids=sequence.prompt_ids,
             finish_reason=finish_reason,
             timings=_measure(sequence, self._num_seen, self._llm.load_s),
+            num_dropped_tokens=self._llm._shared.engine.num_dropped(sequence.num_prompt + self._num_seen),
         )
 
 
@@ -151,7 +157,8 @@ class LLM:
     Every answer depends on its prompt and parameters only, not on what else is generated at the same time.
 
     loaded: the parts that the loader made. load_s: seconds that took. max_context: tokens a prompt and its answer may
-    have together. vocab_size: ids are 0 to vocab_size - 1. eog_ids: ids that end an answer.
+    have together, None for no end. window: last tokens that stay in sight, if not all. vocab_size: ids are 0 to
+    vocab_size - 1. eog_ids: ids that end an answer.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -161,6 +168,7 @@ class LLM:
         self.tokenizer = loaded.tokenizer
         self.load_s = loaded.load_s
         self.max_context = loaded.engine.max_context
+        self.window = loaded.engine.config.window
         self.vocab_size = loaded.engine.vocab_size
         self.eog_ids = loaded.engine.eog_ids
 
@@ -175,6 +183,13 @@ class LLM:
         max_sequences: int = 1,
         weights: str = "auto",
         precise: bool = False,
+        cache_type_k: str = "f16",
+        cache_type_v: str = "f16",
+        cache_memory: int | None = None,
+        disk_cache: int = 0,
+        window: int | None = None,
+        sinks: int = DEFAULT_SINKS,
+        on_full: str = "stop",
         progress: Progress | None = None,
     ) -> LLM:
         """Load a model: a path, an alias, or `owner/repo[:file-or-quant]` on Hugging Face; EngineConfig has the rest.
@@ -182,7 +197,21 @@ class LLM:
         progress: called with (stage, done, total) while files are fetched and kernels compiled.
         Raises OptionError, DownloadError, ModelFileError, UnsupportedError or ResourceError.
         """
-        config = EngineConfig(threads, max_context, prefill_chunk, max_sequences, weights, precise)
+        config = EngineConfig(
+            threads=threads,
+            max_context=max_context,
+            prefill_chunk=prefill_chunk,
+            max_sequences=max_sequences,
+            weights=weights,
+            precise=precise,
+            cache_type_k=cache_type_k,
+            cache_type_v=cache_type_v,
+            cache_memory=cache_memory,
+            disk_cache=disk_cache,
+            window=window,
+            sinks=sinks,
+            on_full=on_full,
+        )
         from . import hub, loader
 
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
@@ -325,15 +354,16 @@ def _whole_numbers(token_ids: Iterable[int]) -> list[int]:
 def _measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:
     """Timings of a sequence whose first `num_tokens` generated ids are the answer."""
     if sequence.started_s is None or sequence.first_token_s is None or sequence.last_token_s is None:
-        return Timings(load_s, 0.0, sequence.num_prompt, 0.0, 0, 0.0)
+        return Timings(load_s, 0.0, sequence.num_prompt, 0.0, 0, 0.0, sequence.num_reused)
     decode_s = sequence.last_token_s - sequence.first_token_s
     return Timings(
         load_s=load_s,
         ttft_s=sequence.first_token_s - sequence.created_s,
         prefill_tokens=sequence.num_prompt,
-        prefill_tps=_rate(sequence.num_prompt, sequence.first_token_s - sequence.started_s),
+        prefill_tps=_rate(sequence.num_prompt - sequence.num_reused, sequence.first_token_s - sequence.started_s),
         decode_tokens=max(num_tokens - 1, 0),
         decode_tps=_rate(sequence.num_output - 1, decode_s),
+        reused_tokens=sequence.num_reused,
     )
 
 

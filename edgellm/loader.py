@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import models, packing, paths
-from .cache.kv import KVCache, read_bytes
+from . import cache_advice, models, packing, paths
+from .cache.kv import KVCache
+from .cache.memory import read_bytes
 from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .engine import Engine, default_max_context
 from .gguf import GGUFFile, open_gguf
 from .kernels.cpu.backend import CpuBackend
 from .kernels.ops import CacheLayer, Program
+from .kernels.windowed import reach, with_window
 from .runner import Runner
 from .tokenizer import Tokenizer
 
@@ -30,7 +33,8 @@ Progress = Callable[[str, int, int], None]
 class LoadedModel:
     """A model ready to run.
 
-    template: None if the file has none. weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
+    template: None if the file has none. config: as it runs, with max_context (None: no end), window and prefill_chunk chosen.
+    weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
     """
 
     path: Path
@@ -48,7 +52,7 @@ class LoadedModel:
 
     def cache_bytes(self, num_tokens: int) -> int:
         """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
-        return read_bytes(self.cache_layers, num_tokens)
+        return read_bytes(self.cache_layers, num_tokens, self.config.cache_formats)
 
     def close(self) -> None:
         """Stop the threads and give all memory back."""
@@ -107,9 +111,10 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     program = models.get(architecture).build(file.metadata, file.tensors)
     text = _Later(lambda: _read_text(file))
     try:
-        max_context = config.max_context or default_max_context(models.context_length(file.metadata))
-        config = replace(config, max_context=max_context, prefill_chunk=min(config.prefill_chunk, max_context))
-        backend, cache = _make_backend(file, program, config, max_context, progress)
+        config = settle(config, models.context_length(file.metadata))
+        program = _limit(program, config)
+        cache_advice.warn(config, file)
+        backend, cache = _make_backend(file, program, config, progress)
     finally:
         text.wait()  # it reads the file, which may be closed next
     try:
@@ -119,7 +124,8 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         cache.free()
         raise
     file.forget_headers()
-    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids)
+    dropping = None if config.window is None else reach(program.cache_layers)
+    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping)
     return LoadedModel(
         path=Path(file.path),
         architecture=architecture,
@@ -136,10 +142,45 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     )
 
 
+def settle(config: EngineConfig, trained: int | None) -> EngineConfig:
+    """Fill in what was left to us: either max_context, or a window and no end of the context.
+
+    trained: tokens the model was trained on at once, None if the file does not say. A window that begins where the context
+    is full is as long as the context: until then nothing differs by a bit.
+    """
+    if config.window is not None:
+        return config
+    max_context = config.max_context or default_max_context(trained)
+    if config.on_full == "window":
+        return replace(config, max_context=None, window=max_context)
+    return replace(config, max_context=max_context, prefill_chunk=min(config.prefill_chunk, max_context))
+
+
+def _limit(program: Program, config: EngineConfig) -> Program:
+    """Give the layers the window that was chosen; say so if that changes none."""
+    if config.window is None:
+        return program
+    limited = with_window(program, config.window, config.sinks)
+    if limited.cache_layers == program.cache_layers and config.on_full == "stop":
+        warnings.warn(
+            f"window {config.window} changes nothing: no layer of this model sees more than {reach(program.cache_layers)} tokens",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return limited
+
+
 def _make_backend(
-    file: GGUFFile, program: Program, config: EngineConfig, max_context: int, progress: Progress | None
+    file: GGUFFile, program: Program, config: EngineConfig, progress: Progress | None
 ) -> tuple[CpuBackend, KVCache]:
-    cache = KVCache(program.cache_layers, max_context, config.max_sequences, config.prefill_chunk)
+    cache = KVCache(
+        program.cache_layers,
+        config.max_context,
+        config.max_sequences,
+        config.prefill_chunk,
+        config.cache_formats,
+        config.cache_memory,
+    )
     try:
         layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
         backend = CpuBackend(
@@ -150,7 +191,7 @@ def _make_backend(
             num_threads=config.threads,
             max_tokens=config.prefill_chunk + config.max_sequences,
             max_sequences=config.max_sequences,
-            max_context=max_context,
+            max_context=config.max_context,
             packed=layout.packed,
             mapped=layout.mapped,
             precise=config.precise,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import models, paths
-from .cache.kv import available_bytes
+from .cache.memory import available_bytes
 from .config import PACKED_SUFFIX, WEIGHT_LAYOUTS
 from .errors import EdgeLLMError, ModelFileError, OptionError
 from .gguf import GGUFFile, open_gguf

@@ -10,7 +10,8 @@ from collections import deque
 from typing import NamedTuple
 
 from .cache.kv import KVCache
-from .sequence import Sequence
+from .errors import ResourceError
+from .sequence import Sequence, SequenceState
 
 
 class Work(NamedTuple):
@@ -22,6 +23,9 @@ class Work(NamedTuple):
 
 class Scheduler:
     """A queue of waiting sequences and the running ones, first come first served.
+
+    Where the cache's memory holds fewer tokens than the running sequences come to have, the youngest gives way: it waits
+    again, at the front, and goes on later with what is left of it in the cache. The oldest always has room.
 
     A step holds at most `prefill_chunk` prompt tokens in all, and one token of every sequence that has just one
     pending: never more than prefill_chunk + max_sequences tokens.
@@ -52,26 +56,52 @@ class Scheduler:
         self._admit()
         budget = self._prefill_chunk
         work = []
-        for sequence in self._running:
+        for sequence in list(self._running):
+            if sequence.state is not SequenceState.RUNNING:
+                break  # it gave way to an older one just now, and so did all after it
             count = sequence.num_pending
             if count > 1:
                 count = min(count, budget)
                 budget -= count
-            if count:
-                self._cache.reserve(sequence.slot, sequence.num_cached + count)
+            if count and self._make_room(sequence, sequence.num_cached + count):
                 work.append(Work(sequence, count))
         return work
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence and free its slot; harmless if it is not here."""
+    def remove(self, sequence: Sequence, keep: bool = True) -> None:
+        """Forget a sequence and free its slot; harmless if it is not here. keep: what it computed may be used again."""
         if sequence in self._running:
             self._running.remove(sequence)
+            if keep:
+                self._keep(sequence)
             self._cache.close(sequence.slot)
         elif sequence in self._waiting:
             self._waiting.remove(sequence)
 
     def _admit(self) -> None:
         while self._waiting and self._cache.num_free_slots:
-            sequence = self._waiting.popleft()
-            sequence.start(self._cache.open())
-            self._running.append(sequence)
+            sequence = self._waiting[0]
+            if self._running and not self._cache.has_room(len(sequence.token_ids) + 1):
+                return
+            # Every row of logits is wanted: then every token must be computed.
+            sequence.start(*self._cache.open(() if sequence.keep_logits else sequence.token_ids))
+            self._running.append(self._waiting.popleft())
+
+    def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Give a sequence places, if need be those of younger ones. -> False if it had to give way itself."""
+        while True:
+            try:
+                self._cache.reserve(sequence.slot, num_tokens)
+                return True
+            except ResourceError:
+                if len(self._running) == 1:
+                    raise
+            youngest = self._running.pop()
+            self._keep(youngest)
+            self._cache.close(youngest.slot)
+            youngest.pause()
+            self._waiting.appendleft(youngest)
+            if youngest is sequence:
+                return False
+
+    def _keep(self, sequence: Sequence) -> None:
+        self._cache.keep(sequence.slot, sequence.token_ids[: sequence.num_cached])

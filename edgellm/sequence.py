@@ -39,6 +39,7 @@ class Sequence:
     finish_reason: "stop" (an end-of-generation id), "length" (max_tokens, or the context is full), "cancelled",
         "error" (then `error` says what), None while it runs.
     slot: its row of the cache while it runs. num_cached: its tokens whose K and V are in the cache.
+    num_reused: the tokens of the prompt that were in the cache when it first ran, from earlier sequences.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Sequence:
         self.error: Exception | None = None
         self.slot = -1
         self.num_cached = 0
+        self.num_reused = 0
         self.created_s = time.perf_counter() if created_s is None else created_s
         self.started_s: float | None = None
         self.first_token_s: float | None = None
@@ -97,11 +99,20 @@ class Sequence:
         seed = self.params.seed
         return Generator(PCG64(int.from_bytes(os.urandom(8), "little") if seed is None else seed))
 
-    def start(self, slot: int) -> None:
-        """Take a cache slot."""
+    def start(self, slot: int, num_cached: int = 0) -> None:
+        """Take a cache slot that holds the first `num_cached` tokens already."""
         self.slot = slot
+        self.num_cached = num_cached
         self.state = SequenceState.RUNNING
-        self.started_s = time.perf_counter()
+        if self.started_s is None:
+            self.started_s = time.perf_counter()
+            self.num_reused = num_cached
+
+    def pause(self) -> None:
+        """Give the slot up and wait for another: what was generated stays, the cache begins anew."""
+        self.slot = -1
+        self.num_cached = 0
+        self.state = SequenceState.WAITING
 
     def advance(self, num_tokens: int) -> None:
         """Note that `num_tokens` more are in the cache."""
@@ -113,8 +124,8 @@ class Sequence:
             self.logits = np.empty((self.num_prompt, logits.shape[1]), np.float32)
         self.logits[self.num_cached - len(logits) : self.num_cached] = logits
 
-    def take(self, token_id: int, eog_ids: Collection[int], max_context: int) -> str | None:
-        """Append a generated id and return the reason to finish, if there is one."""
+    def take(self, token_id: int, eog_ids: Collection[int], max_context: int | None) -> str | None:
+        """Append a generated id and return the reason to finish, if there is one. max_context: None for no end."""
         self.token_ids.append(token_id)
         self.last_token_s = time.perf_counter()
         if self.first_token_s is None:
@@ -122,9 +133,8 @@ class Sequence:
         if token_id in eog_ids and not self.params.ignore_eos:
             return "stop"
         limit = self.params.max_tokens
-        if len(self.token_ids) >= max_context or (limit is not None and self.num_output >= limit):
-            return "length"
-        return None
+        is_full = max_context is not None and len(self.token_ids) >= max_context
+        return "length" if is_full or (limit is not None and self.num_output >= limit) else None
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
         """Leave the queue or the cache for good; the first reason stays."""

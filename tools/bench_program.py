@@ -151,7 +151,7 @@ class FormatBench:
         (start, before), (end, after) = self._loads[0], self._loads[-1]
         self.pack_rate = (after - before) / (end - start)
         self.team: Any = self.backend.threads
-        self._slot = self.cache.open()
+        self._slot, _ = self.cache.open()
         self.cache.reserve(self._slot, tokens)
         self._run = self.team.run
         self.team.run = self._timed_run  # type: ignore[method-assign]

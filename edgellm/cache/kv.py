@@ -1,156 +1,140 @@
-"""Where cached keys and values lie: one anonymous memory map for all layers, and a block table per group of layers.
+"""Where cached keys and values lie: block tables for the sequences that run, and what earlier ones left for the next.
 
-Layers that forget alike form a group and share block ids: full layers keep every block, layers with a window keep a
-ring of blocks that are used again once they fell out of reach. Knows no weights, no text and no numbers. What lies in
-a block is `kernels/cache_layout.py`, who holds which block is `pool.py`; attention reads through `KVCache.address`.
+A slot is a running sequence. `keep` puts what it holds into the prefix tree, `open` begins a slot with as much of a prompt
+as the tree, or the storage behind it, can answer: the same bits as computing it. A block that more than one holder has is
+copied before it is written. Knows no weights, no text and no numbers. Next hops: `groups.py`, `tree.py`, `prefix.py`,
+`arrays.py`; attention reads through `KVCache.address` and `KVCache.tables`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
+import sys
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import partial
 
 from ..errors import ContextError, ResourceError
-from ..kernels.cache_layout import BLOCK_SIZE, k_tile_bytes, v_tile_bytes
+from ..kernels.cache_layout import BLOCK_SIZE
 from ..kernels.ops import CacheLayer
-from .pool import BlockPool
-
-ALIGNMENT = 64
-NO_BLOCK = -1
-
-
-def num_tiles(num_tokens: int) -> int:
-    """Blocks that `num_tokens` positions from 0 on touch."""
-    return -(-num_tokens // BLOCK_SIZE)
-
-
-def ring_blocks(window: int | None, max_context: int, prefill_chunk: int) -> int:
-    """Blocks one sequence needs in a group: window + prefill_chunk tokens at any alignment, or the whole context.
-
-    A chunk is written before it is read, so the oldest token in reach of the chunk's first must survive its last.
-    """
-    full = num_tiles(max_context)
-    if window is None:
-        return full
-    return min(full, (window + prefill_chunk + BLOCK_SIZE - 2) // BLOCK_SIZE + 1)
-
-
-def available_bytes() -> int:
-    """Memory that this process could be given now without swapping: what the system has, or the container's limit."""
-    import psutil  # type: ignore[import-untyped,unused-ignore]
-
-    from ..kernels.cpu.limits import memory_left
-
-    return max(0, int(min(psutil.virtual_memory().available, memory_left())))
-
-
-def require_memory(needed_bytes: int, max_context: int, max_sequences: int) -> None:
-    """Raise ResourceError when a cache of `needed_bytes` would not fit into the memory that is available."""
-    available = available_bytes()
-    if needed_bytes > available:
-        raise ResourceError(
-            f"the cache for max_context {max_context} and max_sequences {max_sequences} needs "
-            f"{needed_bytes / 1e9:.2f} GB ({needed_bytes} bytes), available are {available / 1e9:.2f} GB "
-            f"({available} bytes); choose a smaller max_context (--max-context) or max_sequences"
-        )
-
-
-class CacheGroup:
-    """Layers with one reach: their pool of blocks, the table of each slot, and how far each slot's ring has turned.
-
-    table: i32[max_sequences, tiles]; NO_BLOCK where nothing is stored, or no longer.
-    """
-
-    def __init__(self, window: int | None, max_context: int, max_sequences: int, prefill_chunk: int) -> None:
-        self.window = window
-        self.ring = ring_blocks(window, max_context, prefill_chunk)
-        self.pool = BlockPool(self.ring * max_sequences)
-        self.table: NDArray[np.int32] = np.full((max_sequences, num_tiles(max_context)), NO_BLOCK, np.int32)
-        self._first = [0] * max_sequences  # the lowest tile still stored
-        self._end = [0] * max_sequences  # one past the highest tile that has a block
-
-    def reserve(self, slot: int, tiles: int) -> None:
-        """Give every tile below `tiles` that is in reach a block, taking the ring's oldest once it is full."""
-        row = self.table[slot]
-        for tile in range(self._end[slot], tiles):
-            oldest = self._first[slot]
-            if tile - oldest < self.ring:
-                row[tile] = self.pool.allocate()
-            else:
-                row[tile], row[oldest] = row[oldest], NO_BLOCK
-                self._first[slot] = oldest + 1
-            self._end[slot] = tile + 1
-
-    def can_rewind(self, slot: int, num_tokens: int) -> bool:
-        """True if all that position `num_tokens` would reach back to is still stored."""
-        oldest = 0 if self.window is None else max(0, num_tokens - self.window + 1)
-        return num_tokens == 0 or oldest // BLOCK_SIZE >= self._first[slot]
-
-    def rewind(self, slot: int, tiles: int) -> None:
-        """Free the blocks of the tiles from `tiles` on."""
-        row = self.table[slot]
-        for tile in range(max(tiles, self._first[slot]), self._end[slot]):
-            self.pool.release(int(row[tile]))
-            row[tile] = NO_BLOCK
-        self._end[slot] = min(self._end[slot], tiles)
-        if tiles == 0:
-            self._first[slot] = 0
+from . import memory
+from .arrays import CacheArrays
+from .groups import CacheGroup, layer_groups, list_reaches, num_tiles
+from .memory import F16, Formats
+from .pool import NO_BLOCK, BlockPool
+from .prefix import Prefix, Source, find_prefix
+from .storage import Storage
+from .tree import NODE_BYTES, Node, PrefixTree, pack_tokens, unpack_tokens
 
 
 class KVCache:
     """Keys and values of all layers for up to `max_sequences` slots of `max_context` tokens each.
 
-    Memory is reserved, not touched: the system backs a block when it is first written, and low ids go first.
+    layers: what attention keeps. max_context: None, where every layer has a window: no limit. formats: names of those of K
+    and V. memory_bytes: of all blocks; at least one sequence of max_context must fit. None: twice what max_sequences such
+    sequences need, or just that where the machine has no more. root_key: goes into the names of all nodes of the tree.
 
-    tables: per group i32[max_sequences, tiles], live views that change as slots grow; entry t of a slot's row is the
-        block of its positions 64 t to 64 t + 63.
-    group_of_layer: index into `tables` of each layer.
-    nbytes: size of the reservation.
+    tables: per group i32[max_sequences, columns], live views that change as slots grow.
+    columns_of_group: (kept, ring): tile t (positions 64 t to 64 t + 63) is in column t if t < kept, else in
+        kept + (t - kept) % ring.
+    group_of_layer: index into `tables` of each layer. max_context: sys.maxsize for no limit. nbytes: of the reservation.
+    storage: where beginnings outlive the process; None for nowhere.
     Raises ResourceError if the machine lacks the memory, before anything is allocated.
     """
 
     def __init__(
-        self, layers: Sequence[CacheLayer], max_context: int, max_sequences: int = 1, prefill_chunk: int = 512
+        self,
+        layers: Sequence[CacheLayer],
+        max_context: int | None,
+        max_sequences: int = 1,
+        prefill_chunk: int = 512,
+        formats: Formats = F16,
+        memory_bytes: int | None = None,
+        root_key: bytes = b"",
     ) -> None:
-        self.nbytes = self.needed_bytes(layers, max_context, max_sequences, prefill_chunk)
-        require_memory(self.nbytes, max_context, max_sequences)
-        self.max_context = max_context
+        reaches = list_reaches(layers, max_context, prefill_chunk)
+        blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes)
+        self.max_context = sys.maxsize if max_context is None else max_context
         self.max_sequences = max_sequences
-        windows = list(dict.fromkeys(layer.window for layer in layers))
-        self._groups = [CacheGroup(window, max_context, max_sequences, prefill_chunk) for window in windows]
-        self.group_of_layer = tuple(windows.index(layer.window) for layer in layers)
+        self.group_of_layer = layer_groups(layers)
+        self.columns_of_group = tuple((reach.kept, reach.ring) for reach in reaches)
+        self.storage: Storage | None = None
+        self._arrays = CacheArrays(layers, blocks, formats)
+        self.nbytes = self._arrays.nbytes
+        self.formats = formats
+        self.block_bytes_of_group = self._arrays.block_bytes_of_group
+        self._reaches = reaches
+        self._full = next((group for group, reach in enumerate(reaches) if reach.window is None), None)
+        self._groups = [
+            CacheGroup(reach, BlockPool(count), max_sequences) for reach, count in zip(reaches, blocks, strict=True)
+        ]
+        self.tree = PrefixTree([group.pool for group in self._groups], self._full, root_key)
+        for number, group in enumerate(self._groups):
+            group.evict = partial(self.tree.evict, number)
+            group.forget = partial(self.tree.forget, number)
+            group.copy = partial(self._arrays.copy, number)
         self.tables = tuple(group.table for group in self._groups)
-        self.formats = ("f16", "f16")
-        self.columns_of_group = tuple((group.table.shape[1], 1) for group in self._groups)
-        self.block_bytes_of_group = tuple(
-            sum(map(_layer_bytes, layers_of)) for layers_of in self._layers_by_group(layers)
-        )
         self._slots = BlockPool(max_sequences)
         self._lengths = [0] * max_sequences
-        self._memory: mmap.mmap | None = _map_anonymous(self.nbytes)
-        self._addresses = self._place(layers)
+        self._limits = [0] * max_sequences  # positions below which `reserve` has nothing to do
 
     @staticmethod
-    def needed_bytes(layers: Sequence[CacheLayer], max_context: int, max_sequences: int, prefill_chunk: int) -> int:
-        """Bytes such a cache can come to use, without making one."""
-        total = 0
-        for layer in layers:
-            blocks = ring_blocks(layer.window, max_context, prefill_chunk) * max_sequences
-            total += blocks * _layer_bytes(layer)
-        return total
+    def needed_bytes(
+        layers: Sequence[CacheLayer],
+        max_context: int | None,
+        max_sequences: int,
+        prefill_chunk: int,
+        formats: Formats = F16,
+    ) -> int:
+        """Bytes that the sequences can come to use, without making a cache and without what earlier ones left."""
+        return memory.needed_bytes(layers, max_context, max_sequences, prefill_chunk, formats)
 
-    def open(self) -> int:
-        """Return a free slot, empty. Raises ResourceError when all `max_sequences` are taken."""
+    def open(self, token_ids: Sequence[int] = ()) -> tuple[int, int]:
+        """-> a free slot, and how many of the first token_ids it holds already: at most all but the last one.
+
+        Raises ResourceError when all `max_sequences` slots are taken.
+        """
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
-        return self._slots.allocate()
+        found = self._find(pack_tokens(token_ids[:-1]))
+        slot = self._slots.allocate()
+        for group, tile, node in found.sources:
+            assert isinstance(node, Node)
+            self._groups[group].share(slot, tile, node.blocks[group])
+        self._lengths[slot] = found.num_tokens
+        self._limits[slot] = 0
+        return slot, found.num_tokens
+
+    def fork(self, slot: int) -> int:
+        """-> a free slot that holds what `slot` holds, without a copy until one of them writes.
+
+        Raises ResourceError when all `max_sequences` slots are taken.
+        """
+        self._check_open(slot)
+        if self._slots.num_free == 0:
+            raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
+        twin = self._slots.allocate()
+        for group in self._groups:
+            for tile, block in group.tiles(slot):
+                group.share(twin, tile, block)
+        self._lengths[twin] = self._lengths[slot]
+        self._limits[slot] = self._limits[twin] = 0
+        return twin
+
+    def keep(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Put what a slot holds of token_ids, the tokens that have been computed in it, into the tree and the storage.
+
+        The slot may go on: it shares its blocks with the tree now. Call it before `close`, or what it holds is lost.
+        """
+        self._check_open(slot)
+        assert len(token_ids) <= self._lengths[slot], "these tokens are not in the cache"
+        self._lengths[slot] = len(token_ids)
+        self._limits[slot] = 0
+        tokens, parent = pack_tokens(token_ids), self.tree.root
+        for tile, start in enumerate(range(0, len(tokens), NODE_BYTES)):
+            parent = self._keep_tile(slot, tile, parent, tokens[start : start + NODE_BYTES])
+        self.tree.prune(parent)
 
     def close(self, slot: int) -> None:
-        """Free a slot and all its blocks."""
+        """Free a slot; blocks that nobody else holds are free with it."""
         self._check_open(slot)
         self._cut(slot, 0)
         self._slots.release(slot)
@@ -160,6 +144,13 @@ class KVCache:
         """Sequences that could be opened now."""
         return self._slots.num_free
 
+    def has_room(self, num_tokens: int) -> bool:
+        """True if a new slot could come to hold num_tokens without taking anything from those that run."""
+        tiles = num_tiles(num_tokens)
+        return all(
+            group.pool.num_free + len(group.pool.idle) >= min(tiles, group.reach.columns) for group in self._groups
+        )
+
     def length(self, slot: int) -> int:
         """Positions of `slot` that have a place."""
         return self._lengths[slot]
@@ -167,15 +158,21 @@ class KVCache:
     def reserve(self, slot: int, num_tokens: int) -> None:
         """Make every position below `num_tokens` that is in reach of the last have a place; never shrinks.
 
-        A window group's oldest blocks are used again, so grow by at most prefill_chunk beyond what has been written.
-        Raises ContextError beyond max_context.
+        The places from the present length on belong to this slot alone afterwards. A window group's oldest blocks are let
+        go, so grow by at most prefill_chunk beyond what has been written. Raises ContextError beyond max_context, and
+        ResourceError when other slots hold too many blocks: what the slot held before it still holds.
         """
+        if num_tokens <= self._limits[slot]:
+            self._lengths[slot] = max(self._lengths[slot], num_tokens)
+            return
         self._check_open(slot)
         if num_tokens > self.max_context:
             raise ContextError(f"{num_tokens} tokens do not fit into max_context {self.max_context}; raise it")
+        first, end = self._lengths[slot] // BLOCK_SIZE, num_tiles(num_tokens)
         for group in self._groups:
-            group.reserve(slot, num_tiles(num_tokens))
+            group.reserve(slot, first, end)
         self._lengths[slot] = max(self._lengths[slot], num_tokens)
+        self._limits[slot] = min(end * BLOCK_SIZE, self.max_context)
 
     def rewind(self, slot: int, num_tokens: int) -> None:
         """Forget the positions from `num_tokens` on, exactly.
@@ -187,76 +184,100 @@ class KVCache:
         if not 0 <= num_tokens <= self._lengths[slot]:
             raise ContextError(f"cannot rewind to {num_tokens} tokens: the slot holds {self._lengths[slot]}")
         for group in self._groups:
-            if not group.can_rewind(slot, num_tokens):
+            if not group.can_stand(slot, num_tokens):
                 raise ContextError(
-                    f"cannot rewind from {self._lengths[slot]} to {num_tokens} tokens: the window of {group.window} "
-                    f"has moved on; recompute from the start"
+                    f"cannot rewind from {self._lengths[slot]} to {num_tokens} tokens: the window of "
+                    f"{group.reach.window} has moved on; recompute from the start"
                 )
         self._cut(slot, num_tokens)
 
     def address(self, layer: int) -> tuple[int, int]:
-        """Addresses of a layer's K and V in block 0, each laid out [kv_head][tile bytes] and aligned to 64 bytes."""
-        if self._memory is None:
-            raise ResourceError("this cache is closed")
-        return self._addresses[layer]
+        """Addresses of a layer's K and V, each laid out [block][kv_head][tile bytes] and aligned to 64 bytes."""
+        return self._arrays.address(layer)
+
+    def block_bytes(self, group: int) -> int:
+        """Bytes of one block of a group."""
+        return self._arrays.block_bytes(group)
+
+    def read_block(self, group: int, block: int) -> bytes:
+        """A block's bytes: K then V of the group's first layer, of its second, and so on."""
+        return self._arrays.read(group, block)
+
+    def write_block(self, group: int, block: int, data: bytes) -> None:
+        """Put back what `read_block` gave, in this cache or in an equal one."""
+        self._arrays.write(group, block, data)
 
     def free(self) -> None:
         """Give the memory back. Addresses are invalid from here on; harmless when repeated."""
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            memory.close()
+        self._arrays.free()
+
+    def _keep_tile(self, slot: int, tile: int, parent: Node, tokens: bytes) -> Node:
+        blocks = [group.block(slot, tile) for group in self._groups]
+        node, taken = self.tree.insert(parent, tokens, blocks)
+        if taken and self.storage is not None:
+            # A node that goes on beyond these tokens is stored under its own: then these are, with all they have.
+            groups = taken if node.tokens == tokens else [g for g, block in enumerate(blocks) if block != NO_BLOCK]
+            data = {group: self.read_block(group, blocks[group]) for group in groups}
+            self.storage.write(parent.key, unpack_tokens(tokens), data)
+        if len(tokens) == NODE_BYTES:
+            # Who holds a full node's block holds those of the path to it, so that the tree can always give up leaf after
+            # leaf: a slot that computed a tile which the tree had by then takes the tree's.
+            for number, group in enumerate(self._groups):
+                if blocks[number] not in (NO_BLOCK, node.blocks[number]) and node.held[number] == BLOCK_SIZE:
+                    group.share(slot, tile, node.blocks[number])
+        return node
+
+    def _find(self, tokens: bytes) -> Prefix:
+        found = find_prefix(self.tree, self._reaches, self._full, tokens, self.storage)
+        if any(not isinstance(source.node, Node) for source in found.sources):
+            self._load(tokens, found.sources)
+            found = find_prefix(self.tree, self._reaches, self._full, tokens)
+        return found
+
+    def _load(self, tokens: bytes, sources: Sequence[Source]) -> None:
+        """Bring stored nodes into the tree, in order, as far as there is room and nothing is damaged."""
+        held = []  # what this needs must not be evicted for what it needs next
+        stored: dict[int, list[Source]] = {source.tile: [] for source in sources}
+        for source in sources:
+            if isinstance(source.node, Node):
+                self._groups[source.group].pool.share(source.node.blocks[source.group])
+                held.append((source.tile, source.group, source.node.blocks[source.group]))
+            else:
+                stored[source.tile].append(source)
+        parent, nothing = self.tree.root, [NO_BLOCK] * len(self._groups)
+        try:
+            for tile in range(max(stored) + 1):
+                for source in stored.get(tile, ()):
+                    block = self._groups[source.group].allocate()
+                    held.append((tile, source.group, block))
+                    if not self._load_block(parent, source, block):
+                        return
+                if tile < max(stored):
+                    chunk = tokens[tile * NODE_BYTES : (tile + 1) * NODE_BYTES]
+                    parent = self.tree.insert(parent, chunk, nothing)[0]
+        except ResourceError:
+            return  # no room for more: what there is, is used
+        finally:
+            for _, group, block in sorted(held, reverse=True):
+                self._groups[group].pool.release(block)
+            self.tree.prune(parent)
+
+    def _load_block(self, parent: Node, source: Source, block: int) -> bool:
+        """Fill a block from the storage and put it into the tree. -> False if the storage has lost it."""
+        assert self.storage is not None and not isinstance(source.node, Node)
+        data = self.storage.read(source.node, source.group)
+        if data is None or len(data) != self.block_bytes(source.group):
+            return False
+        self.write_block(source.group, block, data)
+        blocks = [block if group == source.group else NO_BLOCK for group in range(len(self._groups))]
+        self.tree.insert(parent, pack_tokens(source.node.token_ids), blocks)
+        return True
 
     def _cut(self, slot: int, num_tokens: int) -> None:
+        self._limits[slot] = 0
         for group in self._groups:
-            group.rewind(slot, num_tiles(num_tokens))
+            group.cut(slot, num_tiles(num_tokens))
         self._lengths[slot] = num_tokens
 
     def _check_open(self, slot: int) -> None:
         assert self._slots.count(slot) == 1, f"cache slot {slot} is not open"
-
-    def _place(self, layers: Sequence[CacheLayer]) -> list[tuple[int, int]]:
-        # The NumPy view is dropped at once: a map with a living view cannot be closed.
-        base = int(np.frombuffer(self._memory or b"\0", np.uint8).__array_interface__["data"][0])
-        places = {}
-        for index, group in enumerate(self._groups):
-            at = base
-            for number, layer in enumerate(layers):
-                if self.group_of_layer[number] == index:
-                    places[number] = at, at + layer.num_kv_heads * k_tile_bytes(layer.head_dim)
-                    at += _layer_bytes(layer)
-            base += group.pool.num_blocks * self.block_bytes_of_group[index]
-        return [places[number] for number in range(len(layers))]
-
-    def _layers_by_group(self, layers: Sequence[CacheLayer]) -> list[list[CacheLayer]]:
-        of = range(len(self._groups))
-        return [[x for x, g in zip(layers, self.group_of_layer, strict=True) if g == group] for group in of]
-
-
-def read_bytes(layers: Sequence[CacheLayer], num_tokens: int) -> int:
-    """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
-    total = 0
-    for layer in layers:
-        reach = num_tokens if layer.window is None else min(num_tokens, layer.window)
-        per_block = k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim)
-        total += reach * layer.num_kv_heads * per_block // BLOCK_SIZE
-    return total
-
-
-def _layer_bytes(layer: CacheLayer) -> int:
-    """Bytes of a layer in a block: a multiple of ALIGNMENT, as all tiles are."""
-    return layer.num_kv_heads * (k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim))
-
-
-def _map_anonymous(nbytes: int) -> mmap.mmap:
-    """Map zeroed private pages, which start on a page boundary and cost nothing until they are touched."""
-    length = max(nbytes, 1)
-    try:
-        if hasattr(mmap, "MAP_PRIVATE"):
-            memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
-                with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
-                    memory.madvise(mmap.MADV_HUGEPAGE)
-            return memory
-        return mmap.mmap(-1, length)
-    except (OSError, ValueError, OverflowError, MemoryError) as error:
-        raise ResourceError(f"cannot reserve {nbytes} bytes for the cache ({error}); lower max_context") from error

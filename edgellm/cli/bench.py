@@ -59,7 +59,8 @@ def execute(args: Namespace) -> int:
     config = engine_config(args)
     threads = config.threads or default_threads()
     plan = Plan(display_name(args.model), threads, args.prompt_tokens, args.decode_tokens, args.depth, args.repeats)
-    with loading.load_llm(args.model, replace(config, threads=threads, max_context=plan.longest)) as llm:
+    longest = plan.longest if config.window is None else None
+    with loading.load_llm(args.model, replace(config, threads=threads, max_context=longest)) as llm:
         with Progress() as progress:
             result = measure(llm, plan, progress)
         if not args.json:

@@ -19,7 +19,7 @@ from . import loading
 from .history import History
 from .options import add_engine, add_model, add_sampling, check_text, display_name, engine_config, sampling_params
 from .parser import Parser
-from .terminal import is_terminal, note, report, write_piece
+from .terminal import is_terminal, note, report, tell_dropped, write_piece
 
 if TYPE_CHECKING:
     from ..llm import LLM, Stream
@@ -61,7 +61,10 @@ def execute(args: Namespace) -> int:
         if llm.loaded.template is None:
             way_out = f'it continues text: edgellm run {args.model} --raw "TEXT"'
             raise UnsupportedError(f"{name} has no chat template, so it cannot converse; {way_out}")
-        note(f"{name}, {llm.max_context} tokens of context. /help lists the commands, /exit or Ctrl-D leaves.")
+        sight = (
+            f"{llm.max_context} tokens of context" if llm.window is None else f"the last {llm.window} tokens in sight"
+        )
+        note(f"{name}, {sight}. /help lists the commands, /exit or Ctrl-D leaves.")
         session = Session(llm, params, system, debug=args.debug)
         while (line := _read_line()) is not None and session.take(line):
             pass
@@ -101,8 +104,13 @@ class Session:
         return command != "/exit"
 
     def _answer(self, question: str) -> None:
-        """Answer, forgetting as many of the oldest turns as it takes; raises ContextError if none is left to forget."""
+        """Answer, forgetting as many of the oldest turns as it takes; raises ContextError if none is left to forget.
+
+        With a window nothing is forgotten here: the oldest tokens leave the model's sight one by one.
+        """
         limit = self._llm.max_context
+        if limit is None:
+            return self._speak(question, 0)
         skip = self._history.to_skip(question, limit - min(ANSWER_TOKENS, limit // 4))
         while True:
             try:
@@ -129,7 +137,7 @@ class Session:
             if not said:
                 self._forget(skip)
             self._keep(question, said)
-            self._tell_cut(stream)
+            self._tell_end(stream)
 
     def _keep_stopped(self, question: str, said: list[str]) -> None:
         """Keep what was said; a question without any answer goes, as templates refuse two questions in a row."""
@@ -145,10 +153,13 @@ class Session:
         if not answer.endswith("\n"):
             write_piece("\n")
 
-    def _tell_cut(self, stream: Stream) -> None:
+    def _tell_end(self, stream: Stream) -> None:
         done = stream.completion
-        if done is not None and done.finish_reason == "length" and len(done.token_ids) != self._params.max_tokens:
+        if done is None:
+            return
+        if done.finish_reason == "length" and len(done.token_ids) != self._params.max_tokens:
             note(f"(the answer was cut: the context of {self._llm.max_context} tokens is full)")
+        tell_dropped(done.num_dropped_tokens, self._llm.window)
 
     def _forget(self, number: int) -> None:
         if number:

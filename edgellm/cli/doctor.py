@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from . import loading
-from .options import MODEL_HELP, check_range
+from .options import MODEL_HELP, add_cache_types, cache_formats, check_range
 from .parser import Parser
 from .progress import Progress
 from .terminal import bold, human_bytes, one_line, printable
@@ -44,6 +44,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("-d", "--depth", type=int, default=0, metavar="N", help=depth_help)
     context_help = "reckon the memory for N tokens (default: what edgellm would choose)"
     parser.add_argument("--max-context", type=int, metavar="N", help=context_help)
+    add_cache_types(parser.add_argument)
     parser.add_argument("--quick", action="store_true", help="measure nothing, which also compiles nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
 
@@ -52,6 +53,7 @@ def execute(args: Namespace) -> int:
     """Run the command and return its exit code."""
     for name, low in (("threads", 1), ("depth", 0), ("max_context", 1)):
         check_range(f"--{name.replace('_', '-')}", getattr(args, name), low)
+    formats = cache_formats(args)
     path = loading.find_file(args.model) if args.model is not None else None
     from .. import doctor
     from ..gguf import open_gguf
@@ -61,7 +63,7 @@ def execute(args: Namespace) -> int:
     report = None
     if path is not None:
         with open_gguf(path) as file:
-            report = doctor.examine_model(file, args.depth, args.max_context)
+            report = doctor.examine_model(file, args.depth, args.max_context, formats)
     home, versions = doctor.examine_home(), doctor.get_versions()
     if args.json:
         print(json.dumps(as_dict(machine, readings, home, versions, report)))
@@ -144,6 +146,7 @@ def model_rows(report: ModelReport, machine: Machine, bandwidth: float | None) -
     if report.problem is not None:
         return [("file", report.path), ("problem", f"edgellm cannot run it: {one_line(report.problem)}")]
     assert report.token_bytes is not None and report.weight_bytes is not None and report.needed_bytes is not None
+    assert report.cache_token_bytes is not None
     cache = report.token_bytes - report.weight_bytes
     reads = f"{human_bytes(report.weight_bytes)} of weights and {human_bytes(cache)} of cache at depth {report.depth}"
     tps = report.expected_tps(bandwidth) if bandwidth else None
@@ -151,6 +154,10 @@ def model_rows(report: ModelReport, machine: Machine, bandwidth: float | None) -
     return [
         ("file", report.path),
         ("a token", f"reads {reads}"),
+        (
+            "cache",
+            f"{human_bytes(report.cache_token_bytes)} a token (keys {report.cache_type_k}, values {report.cache_type_v})",
+        ),
         ("decode", "unknown: nothing was measured" if tps is None else f"about {tps:.0f} tokens/s with packed weights"),
         (
             "memory",

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import loading
-from .options import MODEL_HELP, check_range
+from .options import MODEL_HELP, add_cache_types, cache_formats, check_range
 from .parser import Parser
 from .terminal import bold, human_bytes, human_count, one_line, printable
 
@@ -29,6 +29,7 @@ DESCRIPTION = (
 EXAMPLES = """\
   edgellm inspect ./model.gguf
   edgellm inspect gemma3-270m --max-context 32768     how much memory would that take?
+  edgellm inspect gemma3-270m --max-context 32768 --cache-type-k q8_0 --cache-type-v q8_0     and how much then?
   edgellm inspect ./model.gguf --json | jq .memory_bytes"""
 PROGRAM_BYTES = 100_000_000  # the interpreter, NumPy and work space, roughly
 SHOWN_ITEMS = 6
@@ -40,6 +41,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", help=MODEL_HELP)
     context_help = "reckon the memory for N tokens (default: what edgellm would choose)"
     parser.add_argument("--max-context", type=int, metavar="N", help=context_help)
+    add_cache_types(parser.add_argument)
     json_help = (
         "print one JSON object: the summary, metadata and tensors; of long arrays the length and the first items"
     )
@@ -49,12 +51,13 @@ def add_arguments(parser: Parser) -> None:
 def execute(args: Namespace) -> int:
     """Run the command and return its exit code."""
     check_range("--max-context", args.max_context, 1)
+    formats = cache_formats(args)
     path = loading.find_file(args.file)
     from ..gguf import open_gguf
     from ..inspect import summarise
 
     with open_gguf(path) as model:
-        summary = summarise(model)
+        summary = summarise(model, formats)
         if args.json:
             print(json.dumps(as_dict(model, summary, args.max_context)))
         else:
@@ -139,9 +142,12 @@ def _memory(summary: Summary, max_context: int) -> str:
     if needed is None:
         return ""
     weights, cache = human_bytes(summary.weights_bytes), human_bytes(needed - summary.weights_bytes)
+    per_token = human_bytes(summary.kv_bytes_per_token or 0)
+    windows = f" and {human_bytes(summary.kv_window_bytes(max_context) or 0)} for windows" if summary.window else ""
+    kinds = "keys {}, values {}".format(*summary.cache_formats)
     return (
-        f"With a context of {max_context} tokens it needs {weights} for weights and up to {cache} of cache: "
-        f"about {human_bytes(needed + PROGRAM_BYTES)} in all."
+        f"With a context of {max_context} tokens it needs {weights} for weights and up to {cache} of cache "
+        f"({per_token} a token{windows}, {kinds}): about {human_bytes(needed + PROGRAM_BYTES)} in all."
     )
 
 

@@ -5,6 +5,7 @@ Next hop: `..llm` for LLM.load; `..hub` for what a model's name means.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,7 @@ def load_llm(model: str, config: EngineConfig) -> LLM:
     from ..llm import LLM
 
     with Progress() as progress:
-        return LLM.load(
-            model,
-            threads=config.threads,
-            max_context=config.max_context,
-            prefill_chunk=config.prefill_chunk,
-            max_sequences=config.max_sequences,
-            weights=config.weights,
-            progress=progress,
-        )
+        return LLM.load(model, progress=progress, **{f.name: getattr(config, f.name) for f in fields(config)})
 
 
 def find_file(model: str) -> Path:

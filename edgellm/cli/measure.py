@@ -140,4 +140,4 @@ def _generate(llm: LLM, ids: list[int], max_tokens: int) -> Completion:
 
 def _prefill_s(done: Completion) -> float:
     timings = done.timings
-    return timings.prefill_tokens / timings.prefill_tps if timings.prefill_tps > 0 else 0.0
+    return (timings.prefill_tokens - timings.reused_tokens) / timings.prefill_tps if timings.prefill_tps > 0 else 0.0

@@ -6,12 +6,22 @@ Ranges are checked where the dataclasses are made, before anything is loaded. Ne
 from __future__ import annotations
 
 import os
+import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..config import DEFAULT_MAX_CONTEXT, DEFAULT_MODEL, WEIGHT_LAYOUTS, EngineConfig, SamplingParams
+from ..config import (
+    CACHE_TYPES,
+    DEFAULT_MAX_CONTEXT,
+    DEFAULT_MODEL,
+    MAX_SINKS,
+    ON_FULL,
+    WEIGHT_LAYOUTS,
+    EngineConfig,
+    SamplingParams,
+)
 from ..errors import OptionError
 from .parser import Parser
 from .terminal import is_terminal
@@ -21,6 +31,22 @@ TEMPERATURE_HELP = "0 always takes the likeliest token (default: %(default)s)"
 TOP_K_HELP = "choose among the K likeliest tokens; 0 is off (default: %(default)s)"
 TOP_P_HELP = "choose among the likeliest tokens that add up to P; 1 is off (default: %(default)s)"
 MIN_P_HELP = "leave out tokens less than P times as likely as the likeliest; 0 is off (default: %(default)s)"
+TYPE_K_HELP = f"how keys are kept: {', '.join(CACHE_TYPES)} (default: %(default)s)"
+TYPE_V_HELP = "how values are kept: the same choice (default: %(default)s)"
+MEMORY_HELP = (
+    "most memory for keys and values, running and kept for reuse, as 500MB or 1.5GiB (default: twice the context's)"
+)
+DISK_HELP = "keep what may come again on disk, up to SIZE; 0 is off (default: 0)"
+WINDOW_HELP = (
+    "keep only the last N tokens in sight, in constant memory and without an end (-n bounds an answer). Lossy: what"
+    " has left the window is gone; text stays fluent, but nothing in it can be recalled (default: all stays in sight)"
+)
+SINKS_HELP = f"with a window, also keep the first M tokens, up to {MAX_SINKS} (default: %(default)s)"
+ON_FULL_HELP = (
+    "when the context is full: stop refuses a longer prompt and cuts the answer, window drops the oldest tokens for good"
+    " and says so (default: %(default)s)"
+)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 _Made = TypeVar("_Made")
 
@@ -48,6 +74,41 @@ def add_engine(parser: Parser, *, with_context: bool = True) -> None:
     add("--weights", default=default.weights, metavar="LAYOUT", help=layouts)
     precise = "multiply with activations of 15 bits instead of 8: nearly exact, and prefill at half speed"
     add("--precise", action="store_true", help=precise)
+    _add_cache(parser, with_context=with_context)
+
+
+def _add_cache(parser: Parser, *, with_context: bool) -> None:
+    default = EngineConfig()
+    add = parser.add_argument_group("the cache of keys and values").add_argument
+    add_cache_types(add)
+    add("--cache-memory", type=size, metavar="SIZE", help=MEMORY_HELP)
+    add("--disk-cache", type=size, default=default.disk_cache, metavar="SIZE", help=DISK_HELP)
+    add("--window", type=int, metavar="N", help=WINDOW_HELP)
+    add("--sinks", type=int, default=default.sinks, metavar="M", help=SINKS_HELP)
+    if with_context:
+        add("--on-full", default=default.on_full, metavar="|".join(ON_FULL), help=ON_FULL_HELP)
+    else:
+        parser.set_defaults(on_full=default.on_full)
+
+
+def add_cache_types(add: Callable[..., object]) -> None:
+    """Add --cache-type-k and --cache-type-v; `add` is a parser's or a group's add_argument."""
+    default = EngineConfig()
+    add("--cache-type-k", type=str.lower, default=default.cache_type_k, metavar="TYPE", help=TYPE_K_HELP)
+    add("--cache-type-v", type=str.lower, default=default.cache_type_v, metavar="TYPE", help=TYPE_V_HELP)
+
+
+def cache_formats(args: Namespace) -> tuple[str, str]:
+    """Return the checked formats of keys and values."""
+    return _named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
+
+
+def size(text: str) -> int:
+    """Return the bytes that a text like 500MB, 2GB, 1.5GiB or 4096 names."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?i?)b?", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise ArgumentTypeError(f"{text!r} is not a size; write it as 500MB, 2GB, 1.5GiB or a number of bytes")
+    return int(float(found[1]) * _UNITS[found[2]]) if found[2] or "." in found[1] else int(found[1])
 
 
 def add_sampling(parser: Parser) -> None:
@@ -75,6 +136,13 @@ def engine_config(args: Namespace) -> EngineConfig:
             max_sequences=1,
             weights=args.weights,
             precise=args.precise,
+            cache_type_k=args.cache_type_k,
+            cache_type_v=args.cache_type_v,
+            cache_memory=args.cache_memory,
+            disk_cache=args.disk_cache,
+            window=args.window,
+            sinks=args.sinks,
+            on_full=args.on_full,
         )
     )
 

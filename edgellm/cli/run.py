@@ -16,7 +16,7 @@ from ..errors import OptionError
 from . import loading
 from .options import MODEL_HELP, add_engine, add_sampling, engine_config, read_text, sampling_params
 from .parser import Parser
-from .terminal import note, write_piece
+from .terminal import note, tell_dropped, write_piece
 
 if TYPE_CHECKING:
     from ..llm import LLM, Completion, Stream
@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
     help = f"the text, in quotes; a word before it names the model: {MODEL_HELP} (default: {DEFAULT_MODEL})"
     parser.add_argument("words", nargs="*", metavar="TEXT", help=help)
     parser.add_argument("--raw", action="store_true", help="continue TEXT as it is, without the chat template")
-    json_help = "print one JSON object: text, token_ids, prompt_token_ids, finish_reason, timings"
+    json_help = "print one JSON object: text, token_ids, prompt_token_ids, finish_reason, num_dropped_tokens, timings"
     parser.add_argument("--json", action="store_true", help=json_help)
     add_sampling(parser)
     add_engine(parser)
@@ -56,7 +56,9 @@ def execute(args: Namespace) -> int:
         if args.json:
             print(json.dumps(as_dict(_finish(stream)), ensure_ascii=False))
         else:
-            _tell_cut(llm, params, _show(stream))
+            done = _show(stream)
+            _tell_cut(llm, params, done)
+            tell_dropped(done.num_dropped_tokens, llm.window)
     return 0
 
 
@@ -84,6 +86,7 @@ def as_dict(done: Completion) -> dict[str, object]:
         "token_ids": list(done.token_ids),
         "prompt_token_ids": list(done.prompt_token_ids),
         "finish_reason": done.finish_reason,
+        "num_dropped_tokens": done.num_dropped_tokens,
         "timings": done.timings.as_dict(),
     }
 
@@ -124,4 +127,5 @@ def _show(stream: Stream) -> Completion:
 def _tell_cut(llm: LLM, params: SamplingParams, done: Completion) -> None:
     """Say so where the context ended the answer, rather than the model or the user's --max-tokens."""
     if done.finish_reason == "length" and len(done.token_ids) != params.max_tokens:
-        note(f"(the answer was cut: the context of {llm.max_context} tokens is full; --max-context raises it)")
+        ways_out = "--max-context raises it, --on-full window drops the oldest tokens"
+        note(f"(the answer was cut: the context of {llm.max_context} tokens is full; {ways_out})")

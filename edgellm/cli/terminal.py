@@ -53,6 +53,13 @@ def note(text: str) -> None:
     print(dim(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
+def tell_dropped(number: int, window: int | None) -> None:
+    """Say how much of a conversation has left the window, if any; the answer is complete without this line."""
+    if number:
+        tokens = "1 token is" if number == 1 else f"{number} tokens are"
+        note(f"(the window of {window} tokens has moved on: {tokens} out of the model's sight for good)")
+
+
 def report(error: BaseException, *, debug: bool = False) -> None:
     """Print `error` as one line on stderr, after its traceback when `debug`."""
     if debug:

@@ -40,6 +40,7 @@ from .simd import (
     sub,
 )
 from .slots import (
+    CALLS,
     END_SPLIT,
     FIRST_SPLIT,
     FIRST_TOKEN,
@@ -54,6 +55,7 @@ from .slots import (
     SPLIT,
     TABLE,
     TASK_WORDS,
+    THREADS,
 )
 from .softmax import PEAKS_BYTES, ROW_BYTES, cap, clear, join, join_rows, soften
 
@@ -105,6 +107,7 @@ def attend(op, ctx, thread, chunk):
     q = all_sums + stride * rows
     bounds = q + rows * arg(op, 25) + 4 * HALF
     first = operand(task, FIRST_SPLIT) - operand(task, SINKS)
+    next_k = _next_k(op, ctx, chunk)
     for s in range(first, operand(task, END_SPLIT)):
         is_sinks = s < operand(task, FIRST_SPLIT)
         if s - operand(task, FIRST_SPLIT) <= 0:
@@ -114,10 +117,20 @@ def attend(op, ctx, thread, chunk):
         to_tops, to_lanes, to = (tops, lanes, sums) if s > first else (all_tops, all_lanes, all_sums)
         clear(rows, to_tops, to_lanes)
         _zero(to, rows * stride)
-        _split(op, ctx, task, g, s, is_sinks, rows, q, scores, bounds, to_tops, rescales, to_lanes, to)
+        _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, to_tops, rescales, to_lanes, to)
         if s > first:
             join_rows(rows, stride, all_sums, all_tops, all_lanes, sums, tops, lanes, rescales)
     _store_partials(op, task, g, rows, all_sums, all_tops, all_lanes, stride)
+
+
+@inline
+def _next_k(op, ctx, chunk):
+    """The first K tile of the chunk that this thread most likely gets next."""
+    chunk = min(chunk + operand(ctx, THREADS), operand(op, CALLS) - 1)
+    task, g = arg(op, 14) + chunk // arg(op, 11) * 8 * TASK_WORDS, chunk % arg(op, 11)
+    table = arg(op, 4) + operand(task, TABLE) * arg(op, 5)
+    tile = operand(task, FIRST_SPLIT) * (SPLIT // BLOCK_SIZE)
+    return arg(op, 2) + g * arg(op, 9) + _block_of(table, tile, arg(op, 6), arg(op, 7)) * arg(op, 8)
 
 
 @inline
@@ -139,7 +152,7 @@ def _store_partials(op, task, g, rows, sums, tops, lanes, stride):
 
 
 @inline
-def _split(op, ctx, task, g, s, is_sinks, rows, q, scores, bounds, tops, rescales, lanes, sums):
+def _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, tops, rescales, lanes, sums):
     """All tiles of one split that some row reaches, or the one of sink tokens."""
     window, dim, kept, ring = arg(op, 15), arg(op, 13), arg(op, 6), arg(op, 7)
     positions = operand(ctx, POSITIONS) + 8 * operand(task, FIRST_TOKEN)
@@ -153,8 +166,10 @@ def _split(op, ctx, task, g, s, is_sinks, rows, q, scores, bounds, tops, rescale
     block = _block_of(table, first, kept, ring) * arg(op, 8)
     for t in range(first, last + 1):
         following = _block_of(table, min(t + 1, last), kept, ring) * arg(op, 8)
+        ahead = k_base + following if t < last else next_k
         start = t * BLOCK_SIZE
-        n = min(BLOCK_SIZE, (arg(op, 18) if is_sinks else highest + 1) - start)
+        # of sink tokens those that have left the window: what lies behind them may not be written yet
+        n = min(BLOCK_SIZE, (min(arg(op, 18), highest - window + 1) if is_sinks else highest + 1) - start)
         v = v_base + block
         call_score(arg(op, 23), k_base + block, n, q, rows, dim, scores, v)
         if arg_f32(op, 17) > np.float32(0):
@@ -163,7 +178,7 @@ def _split(op, ctx, task, g, s, is_sinks, rows, q, scores, bounds, tops, rescale
         if edge:
             _set_bounds(op, positions, start, is_sinks, rows, bounds)
         soften(scores, rows, bounds if edge else 0, rescales - PEAKS_BYTES, tops, rescales, lanes)
-        call_weigh(arg(op, 24), v, n, scores, rescales, rows, dim, sums, k_base + following)
+        call_weigh(arg(op, 24), v, n, scores, rescales, rows, dim, sums, ahead)
         block = following
 
 

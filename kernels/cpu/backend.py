@@ -7,14 +7,14 @@ text and no sequence policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ops import Batch, Op, Program, Rope
+from ..ops import Batch, CacheLayer, Op, Program, Rope
 from . import cache_kernels, isa, lower, objects, slots, tasks, threads, weights
 from .memory import address, aligned, release_code
 from .plan import Buffer, make_plan
@@ -24,6 +24,8 @@ MAX_LOGIT_ROWS = 32
 """Logit rows computed at once; more are done in pieces."""
 
 Progress = Callable[[str, int, int], None]
+RopeKey = tuple[Rope, str | None, int | None]
+"""How to turn, by which factors, and from which position on all alike."""
 
 
 class Cache(Protocol):
@@ -53,7 +55,8 @@ class CpuBackend:
     """Runs a program on this CPU.
 
     source: the weights by name. cache: addresses of the cache layers; its block tables come with each batch.
-    num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions.
+    num_threads: None for the machine's default. max_tokens, max_sequences: most in one batch. max_context: positions of
+    a sequence, None for no end (every attention layer then has a window).
     packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before. precise: multiply
     with activations of two int8 parts, about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
@@ -69,7 +72,7 @@ class CpuBackend:
         num_threads: int | None = None,
         max_tokens: int = 512,
         max_sequences: int = 1,
-        max_context: int = 4096,
+        max_context: int | None = 4096,
         packed: bool = True,
         mapped: Mapping[str, NDArray[np.uint8]] | None = None,
         precise: bool = False,
@@ -91,17 +94,16 @@ class CpuBackend:
         self._make_machine(cache)
 
     # ---- made once ----
-    def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int) -> None:
+    def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int | None) -> None:
         rows = _whole_tiles(max_tokens)
         self.max_tokens = max_tokens
         self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
         self._views = [a.data for a in (self._token_ids, self._positions, self._sequences)]
         self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
-        self._ropes: dict[tuple[Rope, str | None], RopeTable] = {}
-        self._reached = 0  # positions that the rope tables hold
-        self._max_context = max_context
-        self._partial_rows = tasks.max_partial_rows(rows, max_sequences, max_context)
-        self._max_tasks = tasks.max_tasks(rows, max_sequences, max_context)
+        self._ropes = self._make_rope_tables(rows, max_sequences)
+        reach = max_reach(self.program.cache_layers, max_context, rows)
+        self._partial_rows = tasks.max_partial_rows(rows, max_sequences, reach)
+        self._max_tasks = tasks.max_tasks(rows, max_sequences, reach)
         ctx = self.threads.ctx
         ctx[slots.TOKEN_IDS], ctx[slots.POSITIONS] = address(self._token_ids), address(self._positions)
         ctx[slots.SEQUENCES], ctx[slots.LOGIT_ROWS] = address(self._sequences), address(self._logit_rows)
@@ -149,14 +151,16 @@ class CpuBackend:
         logits = plan.head[-1].out
         self._logits = self._memory[logits.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
 
-    def _rope_table(self, rope: object, factors: str | None) -> NDArray[np.float32]:
-        assert isinstance(rope, Rope)
-        key = rope, factors
-        if key not in self._ropes:
+    def _make_rope_tables(self, rows: int, max_sequences: int) -> dict[RopeKey, RopeTable]:
+        """One table for all ops that turn alike."""
+        tables = {}
+        for rope, factors, last in dict.fromkeys(_rope_key(op) for op in self.program.ops if op.name == "rope"):
             values = None if factors is None else self.weights.vectors[factors]
-            self._ropes[key] = RopeTable(rope, values, self._max_context)
-            self._ropes[key].reach(self._reached)
-        return self._ropes[key].values
+            tables[rope, factors, last] = RopeTable(rope, values, last, rows=rows, max_sequences=max_sequences)
+        return tables
+
+    def _rope_table(self, op: Op) -> NDArray[np.float32]:
+        return self._ropes[_rope_key(op)].values
 
     def _tape(self, part: str, tokens: int) -> lower.LoweredTape:
         """The tape of the body, the head or the whole for so many tokens, written when first asked for: few are needed."""
@@ -193,14 +197,13 @@ class CpuBackend:
             position = int(batch.positions[0])
             self._views[0][0], self._views[1][0] = int(batch.token_ids[0]), position
             self._views[2][0] = int(batch.sequences[0])
+            for table in self._ropes.values():
+                table.take_one(position)
         else:
-            position = int(batch.positions.max())
             self._token_ids[:n], self._positions[:n] = batch.token_ids, batch.positions
             self._sequences[:n] = batch.sequences
-        if position >= self._reached:
             for table in self._ropes.values():
-                table.reach(position + 1)
-            self._reached = position + 1
+                table.take(self._positions[:n])
 
     def _run_head(self, batch: Batch, counts: list[int]) -> NDArray[np.float32]:
         """Logits of the wanted rows after the body has run, a few rows at a time."""
@@ -226,6 +229,23 @@ class CpuBackend:
     def close(self) -> None:
         """Stop the threads. Memory goes with the last reference."""
         self.threads.close()
+
+
+def max_reach(layers: Sequence[CacheLayer], max_context: int | None, max_tokens: int) -> int:
+    """Most positions that the tokens of one batch look back on in any layer: the batch's own are among them."""
+    reach = 0
+    for layer in layers:
+        if layer.window is not None:
+            seen = layer.num_sink_tokens + layer.window + max_tokens
+            reach = max(reach, seen if max_context is None else min(seen, max_context))
+        else:
+            assert max_context is not None, "a layer that sees everything needs an end of the context"
+            reach = max(reach, max_context)
+    return reach
+
+
+def _rope_key(op: Op) -> RopeKey:
+    return op.attributes["rope"], op.weights[0] if op.weights else None, op.attributes["last_position"]
 
 
 def kernel_names(

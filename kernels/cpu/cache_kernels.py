@@ -24,7 +24,7 @@ from .. import cache_formats
 
 OPERANDS = {"store_k": 4, "store_v": 4, "ready": 7, "score": 7, "weigh": 8}
 _OF_K, _OF_V = ("store_k", "ready", "score"), ("store_v", "weigh")
-_FLOATS = ("f16",)
+_FLOATS = ("f16", "bf16", "e4m3", "e5m2")
 _INTEGERS = ("i16", "q8_0", "q4_h")
 FORMATS = (*_FLOATS, *_INTEGERS)
 

@@ -39,7 +39,7 @@ from .simd import (
     sub,
     swap_pairs,
 )
-from .slots import ADD, LOGIT_ROWS, POSITIONS, QUANTISE, SCRATCH, SCRATCH_BYTES, SILU
+from .slots import ADD, LOGIT_ROWS, QUANTISE, SCRATCH, SCRATCH_BYTES, SILU
 
 _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 
@@ -145,53 +145,57 @@ def gather(op, ctx, thread, chunk):
 
 
 @inline
-def _rotate_adjacent(x, table, dim):
+def _rotate_adjacent(x, out, table, dim):
     i = 0
     while i + 8 <= dim:
         v = load_f32x8(x + 4 * i)
         turned = mul(swap_pairs(v), load_f32x8(table + 4 * (dim + i)))
-        store_f32x8(x + 4 * i, fma(v, load_f32x8(table + 4 * i), turned))
+        store_f32x8(out + 4 * i, fma(v, load_f32x8(table + 4 * i), turned))
         i += 8
     while i < dim:
-        _rotate_pair(x, table, dim, i, i + 1)
+        _rotate_pair(x, out, table, dim, i, i + 1)
         i += 2
 
 
 @inline
-def _rotate_halves(x, table, dim):
+def _rotate_halves(x, out, table, dim):
     half, i = dim // 2, 0
     while i + 8 <= half:
         a, b = load_f32x8(x + 4 * i), load_f32x8(x + 4 * (half + i))
         ta, tb = mul(b, load_f32x8(table + 4 * (dim + i))), mul(a, load_f32x8(table + 4 * (dim + half + i)))
-        store_f32x8(x + 4 * i, fma(a, load_f32x8(table + 4 * i), ta))
-        store_f32x8(x + 4 * (half + i), fma(b, load_f32x8(table + 4 * (half + i)), tb))
+        store_f32x8(out + 4 * i, fma(a, load_f32x8(table + 4 * i), ta))
+        store_f32x8(out + 4 * (half + i), fma(b, load_f32x8(table + 4 * (half + i)), tb))
         i += 8
     while i < half:
-        _rotate_pair(x, table, dim, i, half + i)
+        _rotate_pair(x, out, table, dim, i, half + i)
         i += 1
 
 
 @inline
-def _rotate_pair(x, table, dim, i, j):
+def _rotate_pair(x, out, table, dim, i, j):
     a, b = load_f32(x + 4 * i), load_f32(x + 4 * j)
-    store_f32(x + 4 * i, fma1(a, load_f32(table + 4 * i), b * load_f32(table + 4 * (dim + i))))
-    store_f32(x + 4 * j, fma1(b, load_f32(table + 4 * j), a * load_f32(table + 4 * (dim + j))))
+    store_f32(out + 4 * i, fma1(a, load_f32(table + 4 * i), b * load_f32(table + 4 * (dim + i))))
+    store_f32(out + 4 * j, fma1(b, load_f32(table + 4 * j), a * load_f32(table + 4 * (dim + j))))
 
 
 def rope(op, ctx, thread, chunk):
-    """Rotate the heads of one row in place.
+    """Rotate the heads of one row, in place where out is x.
 
-    0 x, 1 bytes of a row, 2 heads, 3 head_dim, 4 dims that turn, 5 table f32[positions, 2, dim]: per position the cosines,
-    then the sines with the sign their partner gets, 6 halves (0: adjacent pairs).
+    0 x, 1 bytes of a row, 2 heads, 3 head_dim, 4 dims that turn, 5 table f32[rows, 2, dim]: per row of the batch the
+    cosines of its position, then the sines with the sign their partner gets, 6 halves (0: adjacent pairs), 7 out.
     """
-    dim = arg(op, 4)
-    table = arg(op, 5) + load_i64(operand(ctx, POSITIONS) + 8 * chunk) * dim * 8
+    head_dim, dim = arg(op, 3), arg(op, 4)
+    table = arg(op, 5) + chunk * dim * 8
     for h in range(arg(op, 2)):
-        x = arg(op, 0) + chunk * arg(op, 1) + 4 * h * arg(op, 3)
+        at = chunk * arg(op, 1) + 4 * h * head_dim
+        x, out = arg(op, 0) + at, arg(op, 7) + at
         if arg(op, 6) != 0:
-            _rotate_halves(x, table, dim)
+            _rotate_halves(x, out, table, dim)
         else:
-            _rotate_adjacent(x, table, dim)
+            _rotate_adjacent(x, out, table, dim)
+        if x != out:  # the tail of a head does not turn
+            for i in range(dim, head_dim):
+                store_f32(out + 4 * i, load_f32(x + 4 * i))
 
 
 KERNELS = {f.__name__: f for f in (norm, gated, quantise, add_rows, gather, rope)}

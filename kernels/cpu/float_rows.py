@@ -44,12 +44,18 @@ def row_words(rows: int, vectors: int, element: int, read: Read) -> ModuleType:
     @word(tile, tile, i64, i64, i64)
     def step(b: ir.IRBuilder, acc: ir.Value, line: ir.Value, f: ir.Value, stride: ir.Value) -> ir.Value:
         """acc[r] + factor r times a line; factors are `stride` bytes apart."""
-        values = [read(b, b.add(line, I64(8 * element * v))) for v in range(vectors)]
         sums = take_apart(b, acc)
-        for r in range(rows):
-            x = splat(b, FLOATS, b.load(pointer(b, at(b, f, stride, r), F32), align=4))
-            for v in range(vectors):
-                sums[r * vectors + v] = fma_of(b, values[v], x, sums[r * vectors + v])
+        vector = lambda v: read(b, b.add(line, I64(8 * element * v)))  # noqa: E731
+        factor = lambda r: splat(b, FLOATS, b.load(pointer(b, at(b, f, stride, r), F32), align=4))  # noqa: E731
+        # What there is less of is kept in registers.
+        if vectors < rows:
+            values = [vector(v) for v in range(vectors)]
+            products = ((r, v, factor_r, values[v]) for r in range(rows) for factor_r in [factor(r)] for v in range(vectors))
+        else:
+            factors = [factor(r) for r in range(rows)]
+            products = ((r, v, factors[r], value) for v in range(vectors) for value in [vector(v)] for r in range(rows))
+        for r, v, x, y in products:
+            sums[r * vectors + v] = fma_of(b, y, x, sums[r * vectors + v])
         return make_tuple(b, sums)
 
     @word(void, i64, i64, tile)
@@ -58,7 +64,8 @@ def row_words(rows: int, vectors: int, element: int, read: Read) -> ModuleType:
             to = b.add(at(b, out, stride, i // vectors), I64(32 * (i % vectors)))
             b.store(v, pointer(b, to, FLOATS), align=4)
 
-    w.zero = word(tile)(lambda b: make_tuple(b, [constant(FLOATS, 0.0)] * (rows * vectors)))
+    zeros = lambda b, *_: make_tuple(b, [constant(FLOATS, 0.0)] * (rows * vectors))  # noqa: E731
+    w.zero = word(tile, i64, i64, i64)(zeros)
     w.scaled, w.step, w.store = scaled, step, store
     words: ModuleType = w
     return words

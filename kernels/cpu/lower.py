@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import cache_formats
-from ..ops import CacheLayer, Program
+from ..ops import CacheLayer, Op, Program
 from . import cache_kernels, slots
 from .memory import address
 from .panels import PLAIN_TOKENS, ROW_GROUPS, panel_bytes, panel_layout
@@ -88,7 +88,7 @@ class Machine:
     parts: int
     places: Mapping[int, Place]
     weights: Weights
-    rope_table: Callable[[object, str | None], NDArray[np.float32]]
+    rope_table: Callable[[Op], NDArray[np.float32]]
     layers: tuple[CacheLayer, ...]
     layer_group: tuple[int, ...]
     groups: tuple[CacheGroup, ...]
@@ -316,11 +316,10 @@ class _Lowering:
                 self.writer.set_op(op, {3: len(bounds) - 1, 5: address(bounds)}, len(bounds) - 1)
 
     def _rope(self, step: Step) -> None:
-        x, rope, heads = self._place(step.out), step.op.attributes["rope"], step.op.attributes["num_heads"]
-        table = self.m.rope_table(rope, step.op.weights[0] if step.op.weights else None)
-        halves = int(rope.pairs == "halves")
-        head_dim = step.out.width // heads
-        self._op("rope", step, [x.address, x.stride, heads, head_dim, rope.dim, address(table), halves])
+        x, out = self._place(step.inputs[0]), self._place(step.out)
+        rope, heads, table = step.op.attributes["rope"], step.op.attributes["num_heads"], self.m.rope_table(step.op)
+        arguments = [x.address, x.stride, heads, step.out.width // heads, rope.dim, address(table)]
+        self._op("rope", step, [*arguments, int(rope.pairs == "halves"), out.address])
 
     def _attention(self, step: Step) -> None:
         index, heads = step.op.attributes["layer"], step.op.attributes["num_heads"]

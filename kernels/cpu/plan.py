@@ -135,16 +135,17 @@ class _Planner:
                 summand = melted[op.output.index]
                 steps.append(self._step(op, self.floats[summand.index], ADD))
             else:
-                self._append(steps, op)
+                self._append(steps, i, op)
             self._release(i, op)
         return self.plan
 
-    def _append(self, steps: list[Step], op: Op) -> None:
+    def _append(self, steps: list[Step], i: int, op: Op) -> None:
         as_float, as_int8 = self._needs(op.output)
         if op.name == "rope":
-            assert self.uses[op.inputs[0].index] == [self.maker[op.output.index]], "rope works in place"
-            self.floats[op.output.index] = self.floats[op.inputs[0].index]
-            steps.append(self._step(op, self.floats[op.output.index], STORE))
+            alone = self.uses[op.inputs[0].index] == [i]  # then it works in place
+            out = self.floats[op.inputs[0].index] if alone else self._take(op.output.width, False)
+            self.floats[op.output.index] = out
+            steps.append(self._step(op, out, STORE))
         elif as_int8 and not as_float and self._can_quantise(op):
             self.int8[op.output.index] = out = self._take(op.output.width, True)
             steps.append(self._step(op, out, QUANTISE))

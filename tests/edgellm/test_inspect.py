@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from tiny_models import write_tiny
 
+from edgellm.cache import memory
 from edgellm.cache.kv import KVCache
 from edgellm.gguf import open_gguf
 from edgellm.inspect import Summary, summarise
+from edgellm.kernels.ops import CacheLayer
 
 
 def inspect(path: Path) -> Summary:
@@ -71,6 +73,26 @@ def test_default_context_is_modest(tmp_path: Path, declared: int, default: int) 
     assert found.context_length == (declared or None)
     assert found.as_dict()["max_context"] == default
     assert found.as_dict(77)["max_context"] == 77
+
+
+def test_what_the_cache_takes_follows_its_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = memory.tile_bytes
+
+    def tile_bytes(layer: CacheLayer, formats: tuple[str, str]) -> tuple[int, int]:
+        k, v = halves(layer, memory.F16)
+        return k // (2 if formats[0] == "q8_0" else 1), v // (4 if formats[1] == "q4_h" else 1)
+
+    monkeypatch.setattr(memory, "tile_bytes", tile_bytes)
+    path = write_tiny(tmp_path / "m.gguf", "gemma3", layers=12, head_dim=32)
+    with open_gguf(path) as file:
+        plain, small = summarise(file), summarise(file, ("q8_0", "q4_h"))
+    plain_bytes, small_bytes = plain.kv_bytes_per_token, small.kv_bytes_per_token
+    assert plain_bytes == 2 * 2 * 32 * 2 * 2 and small_bytes is not None, (
+        "two layers see all: 2 heads of 32, 2 bytes, k and v"
+    )
+    assert small_bytes * 8 == plain_bytes * 3
+    assert (small.kv_window_bytes(9999) or 0) * 8 == (plain.kv_window_bytes(9999) or 0) * 3
+    assert (small.as_dict()["cache_type_k"], small.as_dict()["cache_type_v"]) == ("q8_0", "q4_h")
 
 
 def test_all_of_it_is_json(tmp_path: Path) -> None:

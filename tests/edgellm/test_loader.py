@@ -15,7 +15,7 @@ import pytest
 from tiny_models import write_tiny
 
 from edgellm import LLM, models
-from edgellm.cache import kv
+from edgellm.cache import memory
 from edgellm.config import EngineConfig
 from edgellm.errors import EdgeLLMError, ModelFileError, ResourceError, UnsupportedError
 from edgellm.gguf import open_gguf
@@ -148,7 +148,14 @@ def only_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """reference.py's attention for the positions in FAR alone: 5000 squared scores per head would take gigabytes."""
 
     def attention(
-        q: np.ndarray, k: np.ndarray, v: np.ndarray, num_heads: int, layer: CacheLayer, scale: float
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        num_heads: int,
+        layer: CacheLayer,
+        scale: float,
+        *_: float,
+        **__: None,
     ) -> np.ndarray:
         out, kv_heads, dim = np.zeros_like(q).reshape(len(q), num_heads, -1), layer.num_kv_heads, layer.head_dim
         q, k, v = q.reshape(len(q), num_heads, dim), k.reshape(-1, kv_heads, dim), v.reshape(-1, kv_heads, dim)
@@ -195,12 +202,25 @@ def test_o21_the_default_context_is_modest(trained: int | None, context: int, tm
         loaded.close()
 
 
-@pytest.mark.parametrize("max_context", [10**10, 1 << 62])
-def test_o21_too_large_a_context_is_refused_before_memory_is_taken(max_context: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [10**10, 1 << 62])
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("max_context", {}, "max_context {}"),
+        ("max_context", {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}, "max_context {}"),
+        ("max_context", {"on_full": "window"}, "a window of {} tokens"),
+        ("window", {"sinks": 64}, "a window of {} tokens"),
+    ],
+)
+def test_o21_too_large_a_context_is_refused_before_memory_is_taken(
+    name: str, options: dict[str, Any], says: str, size: int, tmp_path: Path
+) -> None:
     path = write_tiny(tmp_path / "m.gguf", context=131072)
     before, start = psutil.Process().memory_info(), time.perf_counter()
-    with pytest.raises(ResourceError, match=rf"max_context {max_context} .*needs .*\(\d+ bytes\).*available .*bytes\)"):
-        load_model(path, EngineConfig(max_context=max_context))
+    with pytest.raises(
+        ResourceError, match=rf"{says.format(size)} .*needs .*\(\d+ bytes\).*available .*bytes\).*--{name[:3]}"
+    ):
+        load_model(path, EngineConfig(**{name: size}, **options))
     after = psutil.Process().memory_info()
     assert time.perf_counter() - start < 2 and own_threads() == 0
     assert after.rss - before.rss < 20e6 and after.vms - before.vms < 200e6
@@ -210,10 +230,14 @@ def test_o21_the_limit_is_what_the_machine_has_free(tmp_path: Path, monkeypatch:
     path = write_tiny(tmp_path / "m.gguf")
     config = EngineConfig(threads=1, max_context=1024, max_sequences=1)
     loaded = load_model(path, config)
-    needed = loaded.engine.runner.cache.nbytes
+    spare = loaded.engine.runner.cache.nbytes
     loaded.close()
-    monkeypatch.setattr(kv, "available_bytes", lambda: needed)
-    load_model(path, config).close()
-    monkeypatch.setattr(kv, "available_bytes", lambda: needed - 1)
+    needed = spare // 2  # what earlier sequences leave behind has room where there is some
+    for available, taken in ((spare, spare), (spare - 1, needed), (needed, needed)):
+        monkeypatch.setattr(memory, "available_bytes", lambda: available)  # noqa: B023
+        loaded = load_model(path, config)
+        assert loaded.engine.runner.cache.nbytes == taken
+        loaded.close()
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
     with pytest.raises(ResourceError, match=rf"{needed} bytes.*{needed - 1} bytes.*--max-context"):
         load_model(path, config)

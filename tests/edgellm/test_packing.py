@@ -17,7 +17,7 @@ import pytest
 from tiny_models import write_tiny
 
 from edgellm import LLM, packing
-from edgellm.cache import kv
+from edgellm.cache import memory
 from edgellm.errors import ModelFileError, OptionError, ResourceError
 from edgellm.gguf import open_gguf
 from edgellm.kernels.cpu import packed_file, weights
@@ -292,11 +292,11 @@ def test_a_packed_file_needs_no_memory_of_its_own(
 def test_a_container_s_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     from edgellm.kernels.cpu import limits
 
-    free = kv.available_bytes()
+    free = memory.available_bytes()
     monkeypatch.setattr(limits, "memory_left", lambda: 1000.0)
-    assert kv.available_bytes() == 1000 < free
+    assert memory.available_bytes() == 1000 < free
     monkeypatch.setattr(limits, "memory_left", lambda: -5.0)
-    assert kv.available_bytes() == 0
+    assert memory.available_bytes() == 0
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

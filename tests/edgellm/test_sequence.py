@@ -27,6 +27,7 @@ def test_it_ends_on_an_end_id_on_max_tokens_and_on_a_full_context() -> None:
     assert [limited.take(i, {9}, 100) for i in (2, 3)] == [None, "length"]
     assert [Sequence([1, 2]).take(3, {9}, limit) for limit in (3, 4)] == ["length", None]
     assert Sequence([1], SamplingParams(max_tokens=1)).take(9, {9}, 100) == "stop", "its own end comes first"
+    assert Sequence([1] * 10**6).take(3, {9}, None) is None, "no end of the context"
 
 
 def test_the_first_reason_to_finish_stays() -> None:

@@ -1,11 +1,13 @@
 """A model without numbers for engine tests: its logits are a function of the ids found through the block tables.
 
-It keeps one id per cache place, writes and reads through the tables exactly as attention does, and checks every batch.
-A wrong table, position or ring therefore changes the answer. `expected_logits` says the same without any cache.
+It keeps one id per cache place in the cache's own memory, writes and reads through the tables exactly as attention does,
+and checks every batch. A wrong table, position, ring or copy therefore changes the answer. `expected_logits` says the same
+without any cache.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import threading
@@ -21,6 +23,7 @@ from edgellm.kernels.cache_layout import BLOCK_SIZE
 from edgellm.kernels.ops import Batch, CacheLayer
 
 VOCAB_SIZE = 50
+LAYER_DIM = 32
 
 
 def logits_of(histories: ListOf[ListOf[int]], vocab_size: int = VOCAB_SIZE) -> NDArray[np.float32]:
@@ -48,8 +51,7 @@ class ScriptedBackend:
         self.is_closed = False
         self.gate: threading.Event | None = None
         self._cache = cache
-        num_blocks = [max(1, group.pool.num_blocks) for group in cache._groups]
-        self._places = [np.full((count, BLOCK_SIZE, 2), -1, np.int64) for count in num_blocks]
+        self._places = [self._view_places(group) for group in range(len(cache.tables))]
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         assert not self.is_closed
@@ -58,15 +60,33 @@ class ScriptedBackend:
         self._check(batch)
         self.batches.append(batch)
         for token_id, position, row in zip(batch.token_ids, batch.positions, batch.sequences, strict=True):
-            for places, table in zip(self._places, batch.block_tables, strict=True):
-                block = table[row, position // BLOCK_SIZE]
+            for group, places in enumerate(self._places):
+                block = int(self._find_blocks(batch, group, row, np.array([position]))[0])
                 assert block >= 0, f"position {position} has no block"
+                assert self._cache._groups[group].pool.count(block) == 1, (
+                    f"position {position} is written to others' block"
+                )
                 places[block, position % BLOCK_SIZE] = position, token_id
         rows = [self._row(batch, int(i)) for i in batch.logit_rows]
         return np.array(rows, np.float32).reshape(len(rows), self.vocab_size)
 
     def close(self) -> None:
         self.is_closed = True
+
+    def _view_places(self, group: int) -> NDArray[np.int64]:
+        """i64[blocks, 64, 2] over the K of the group's first layer: position and id in each place, -1 where none is."""
+        count = self._cache._groups[group].pool.num_blocks
+        address, _ = self._cache.address(self._cache.group_of_layer.index(group))
+        bytes_per_place = LAYER_DIM * 2
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * (count * BLOCK_SIZE * bytes_per_place)).from_address(address))
+        places = memory.view(np.int64).reshape(count, BLOCK_SIZE, bytes_per_place // 8)[:, :, :2]
+        places[:] = -1
+        return places
+
+    def _find_blocks(self, batch: Batch, group: int, row: int, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        kept, ring = self._cache.columns_of_group[group]
+        tiles = positions // BLOCK_SIZE
+        return batch.block_tables[group][row, np.where(tiles < kept, tiles, kept + (tiles - kept) % ring)]
 
     def _row(self, batch: Batch, index: int) -> NDArray[np.float32]:
         last = int(batch.token_ids[index])
@@ -81,7 +101,7 @@ class ScriptedBackend:
     def _read(self, batch: Batch, index: int, group: int) -> list[int]:
         position, row, window = int(batch.positions[index]), batch.sequences[index], self.windows[group]
         positions = np.arange(0 if window is None else max(0, position - window + 1), position + 1)
-        blocks = batch.block_tables[group][row, positions // BLOCK_SIZE]
+        blocks = self._find_blocks(batch, group, row, positions)
         assert (blocks >= 0).all(), f"a position in reach of {position} has no block"
         found = self._places[group][blocks, positions % BLOCK_SIZE]
         assert (found[:, 0] == positions).all(), f"positions {found[:, 0]} stored where {positions} belong"
@@ -107,10 +127,11 @@ def make_engine(
     eog_ids: ListOf[int] = (),
     prefill_chunk: int = 16,
     max_sequences: int = 3,
+    memory_bytes: int | None = None,
 ) -> tuple[Engine, ScriptedBackend]:
     """An engine on a scripted backend, one cache layer per window."""
-    layers = [CacheLayer(1, 32, window) for window in windows]
-    cache = KVCache(layers, max_context, max_sequences, prefill_chunk)
+    layers = [CacheLayer(1, LAYER_DIM, window) for window in windows]
+    cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes)
     backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)
     config = EngineConfig(prefill_chunk=prefill_chunk, max_sequences=max_sequences)
     return Engine(backend, cache, config, eog_ids), backend

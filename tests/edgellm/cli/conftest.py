@@ -24,6 +24,7 @@ class FakeTimings:
     prefill_tps: float = 400.0
     decode_tokens: int = 2
     decode_tps: float = 100.0
+    reused_tokens: int = 0
 
     def as_dict(self) -> dict[str, float]:
         return dict(vars(self))
@@ -36,12 +37,21 @@ class FakeCompletion:
     prompt_token_ids: list[int]
     finish_reason: str
     timings: FakeTimings = field(default_factory=FakeTimings)
+    num_dropped_tokens: int = 0
 
 
 class FakeStream:
     """Gives the scripted pieces; one that is an exception is raised."""
 
-    def __init__(self, pieces: list[Any], prompt_ids: list[int], params: SamplingParams, ends: str = "stop") -> None:
+    def __init__(
+        self,
+        pieces: list[Any],
+        prompt_ids: list[int],
+        params: SamplingParams,
+        ends: str = "stop",
+        reach: int | None = None,
+    ) -> None:
+        self._reach = reach
         self.is_closed = False
         self._is_done = False
         self._ends = ends
@@ -73,7 +83,10 @@ class FakeStream:
     def completion(self) -> FakeCompletion:
         full = len(self._said) == self._params.max_tokens
         reason = "cancelled" if not self._is_done else "length" if full else self._ends
-        return FakeCompletion("".join(self._said), list(range(len(self._said))), self._prompt_ids, reason)
+        total = len(self._prompt_ids) + len(self._said)
+        dropped = 0 if self._reach is None else max(0, total - self._reach)
+        ids = list(range(len(self._said)))
+        return FakeCompletion("".join(self._said), ids, self._prompt_ids, reason, num_dropped_tokens=dropped)
 
     def close(self) -> None:
         self.is_closed = True
@@ -86,7 +99,8 @@ class FakeLLM:
     load_s = 0.25
 
     def __init__(self) -> None:
-        self.max_context = 4096
+        self.max_context: int | None = 4096
+        self.window: int | None = None
         self.loaded = SimpleNamespace(weight_bytes=100_000_000, cache_bytes=lambda n: 1000 * n, template=object())
         self.ends = "stop"
         self.script: list[list[Any]] = []
@@ -122,12 +136,12 @@ class FakeLLM:
         return FakeCompletion("", [], ids, "length", timings)
 
     def _start(self, prompt: Any, tokens: int, params: SamplingParams) -> FakeStream:
-        if tokens >= self.max_context:
+        if self.max_context is not None and tokens >= self.max_context:
             raise ContextError(f"the prompt has {tokens} tokens and max_context is {self.max_context}")
         self.prompts.append(prompt)
         self.params.append(params)
         pieces = self.script.pop(0) if self.script else ["Hello", " there"]
-        self.streams.append(FakeStream(pieces, [7] * tokens, params, self.ends))
+        self.streams.append(FakeStream(pieces, [7] * tokens, params, self.ends, self.window))
         return self.streams[-1]
 
 

@@ -133,6 +133,19 @@ def test_the_engine_has_the_last_word_on_what_fits(
     assert "the oldest turn is forgotten" in capsys.readouterr().err
 
 
+def test_with_a_window_no_turn_is_forgotten_and_what_is_out_of_sight_is_told_per_answer(
+    fake_llm: Any, type_in: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_llm.max_context, fake_llm.window = None, 30
+    type_in("Q1\nQ2\n" + "x" * 300 + "\n")
+    assert main(["chat", "--window", "30"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("Hello there") == 3 and [len(messages) for messages in fake_llm.prompts] == [1, 3, 5]
+    assert "the last 30 tokens in sight" in err and "edgellm:" not in err and "forgotten" not in err
+    assert err.count("the window of 30 tokens has moved on") == 2
+    assert "17 tokens are out of the model's sight for good" in err
+
+
 def test_an_answer_cut_by_the_context_is_told(fake_llm: Any, type_in: Any, capsys: pytest.CaptureFixture[str]) -> None:
     fake_llm.ends = "length"
     type_in("Q1\n")

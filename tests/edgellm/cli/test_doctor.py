@@ -99,7 +99,8 @@ def test_a_model(
     path = write_tiny(tmp_path / "m.gguf", formats="Q8_0", context=4096)
     shown = run_json(capsys, str(path), "-d", "1000")["model"]
     cache = 1000 * 2 * 2 * (16 + 32) * 2  # layers, kv heads, dims of K and V (padded), two bytes
-    assert shown["token_bytes"] - shown["weight_bytes"] == cache
+    assert shown["token_bytes"] - shown["weight_bytes"] == cache == 1000 * shown["cache_token_bytes"]
+    assert (shown["cache_type_k"], shown["cache_type_v"]) == ("f16", "f16")
     assert shown["expected_tps"] == pytest.approx(0.85 * 30e9 / shown["token_bytes"])
     assert (shown["layout"], shown["packed_file"], shown["max_context"]) == ("packed", None, 4096)
     out = run(capsys, str(path))
@@ -153,7 +154,9 @@ def test_thread_counts() -> None:
     assert doctor.thread_counts(20) == [1, 2, 3, 4, 6, 8, 12, 16, 20]
 
 
-@pytest.mark.parametrize(("option", "value"), [("-t", "0"), ("-d", "-1"), ("--max-context", "0")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("-t", "0"), ("-d", "-1"), ("--max-context", "0"), ("--cache-type-k", "f8")]
+)
 def test_mistakes_are_one_line(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", option, value]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -62,6 +62,12 @@ def test_json(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown["tensors"] == [{"name": "w\x1b[0m", "format": "F32", "shape": [2, 4], "nbytes": 32}]
 
 
+def test_a_cache_type_that_is_none_is_refused(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(hostile), "--cache-type-v", "q4_0"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("edgellm: --cache-type-v must be one of f16, ") and err.count("\n") == 1
+
+
 def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.gguf"
     path.write_text("<html>")
@@ -75,4 +81,5 @@ def test_a_real_model(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["inspect", str(smollm2_path), "--max-context", "8192"]) == 0
     out = capsys.readouterr().out
     assert "a llama model of 135 million parameters in 98 MB" in out
+    assert "(23 kB a token, keys f16, values f16)" in out
     assert "With a context of 8192 tokens it needs" in out and "It has a chat template." in out

@@ -100,9 +100,24 @@ def test_json_is_one_object(fake_llm: Any, capsys: pytest.CaptureFixture[str]) -
     assert main(["run", "--json", "Hi"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["text"] == "Grüß 🙂"
+    assert shown["num_dropped_tokens"] == 0
     assert (shown["token_ids"], shown["prompt_token_ids"], shown["finish_reason"]) == ([0, 1], [7] * 12, "stop")
-    names = {"load_s", "ttft_s", "prefill_tokens", "prefill_tps", "decode_tokens", "decode_tps"}
+    names = {"load_s", "ttft_s", "prefill_tokens", "prefill_tps", "decode_tokens", "decode_tps", "reused_tokens"}
     assert set(shown["timings"]) == names
+
+
+def test_what_left_the_window_is_told_once(fake_llm: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_llm.max_context, fake_llm.window = None, 9
+    assert main(["run", "Hi", "--window", "9"]) == 0
+    assert fake_llm.loads[0][1] == EngineConfig(window=9)
+    line = "(the window of 9 tokens has moved on: 5 tokens are out of the model's sight for good)\n"
+    assert capsys.readouterr() == ("Hello there\n", line)
+    assert main(["run", "", "--json", "--window", "9"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["num_dropped_tokens"] == 3 and err == ""
+    fake_llm.window = 14
+    assert main(["run", "Hi", "--on-full", "window", "--max-context", "14"]) == 0
+    assert capsys.readouterr() == ("Hello there\n", "")
 
 
 def test_an_answer_cut_by_the_context_is_told(fake_llm: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from edgellm.kernels.cpu import slots
 from edgellm.kernels.cpu.memory import address, aligned, aligned_f32
 from edgellm.kernels.cpu.rope_table import RopeTable
 from edgellm.kernels.ops import Rope
+from edgellm.kernels.rope import cos_sin
 
 SENTINEL = np.float32(-12345.0)
 levels = pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
@@ -134,16 +135,21 @@ def test_gated_keeps_what_is_no_number(level: str) -> None:
     ("dim", "head_dim"),
     [(8, 8), (10, 12), (6, 16), (16, 16), (32, 64), (40, 40), (50, 64), (80, 80), (128, 128), (256, 256)],
 )
-def test_rope(dim: int, head_dim: int, pairs: str, level: str) -> None:
+@pytest.mark.parametrize("in_place", [True, False])
+def test_rope(in_place: bool, dim: int, head_dim: int, pairs: str, level: str) -> None:
     rope = Rope(dim=dim, base=1e4, pairs=pairs, scaling="linear", factor=2.0)
     positions = np.array([0, 1, 63, 64, 130, 130, 7], np.int64)
     factors = np.linspace(1, 8, dim // 2, dtype=np.float32)
-    table = RopeTable(rope, factors, 192)
-    table.reach(131)
+    table = RopeTable(rope, factors, rows=len(positions))
+    table.take(positions)
     x = floats(len(positions), 3 * head_dim)
-    rows = cpu.make_rows(x, fill=SENTINEL)
-    arguments = [address(rows), rows.strides[0], 3, head_dim, dim, address(table.values), int(pairs == "halves")]
-    cpu.call(level, "rope", arguments, shuffled(len(x)), {slots.POSITIONS: address(positions)})
+    rows = source = cpu.make_rows(x, fill=SENTINEL)
+    if not in_place:
+        rows = cpu.make_rows(np.full_like(x, SENTINEL), fill=SENTINEL)
+    arguments = [address(source), rows.strides[0], 3, head_dim, dim, address(table.values), int(pairs == "halves")]
+    cpu.call(level, "rope", [*arguments, address(rows)], shuffled(len(x)))
+    if not in_place:
+        assert np.array_equal(source[:, : 3 * head_dim], x), "another op reads it too"
     want = reference.rope(x, 3, rope, positions, factors)
     np.testing.assert_allclose(rows[:, : 3 * head_dim], want, rtol=1e-6, atol=3e-7)
     assert (rows[:, 3 * head_dim :] == SENTINEL).all()
@@ -152,14 +158,35 @@ def test_rope(dim: int, head_dim: int, pairs: str, level: str) -> None:
         assert np.array_equal(tails, x.reshape(len(x), 3, head_dim)[..., dim:])
 
 
-def test_rope_tables_do_not_depend_on_who_asked_first() -> None:
-    rope = Rope(dim=16, base=1e4, pairs="halves")
-    at_once, slowly = RopeTable(rope, None, 300), RopeTable(rope, None, 300)
-    at_once.reach(300)
-    for n in range(1, 301, 7):
-        slowly.reach(n)
-    slowly.reach(300)
-    assert np.array_equal(at_once.values, slowly.values)
+@pytest.mark.parametrize("pairs", ["adjacent", "halves"])
+@pytest.mark.parametrize("last", [None, 0, 70, 10**6])
+def test_rows_of_a_rope_table_do_not_depend_on_who_asked_before(last: int | None, pairs: str) -> None:
+    rope = Rope(dim=16, base=1e4, pairs=pairs)
+    at_once, one_by_one = (RopeTable(rope, None, last, rows=300) for _ in range(2))
+    for start in (0, 40, 4000, 131000, 7 * 10**8):
+        positions = np.arange(start, start + 300)
+        at_once.take(positions)
+        for position in positions[::-7].tolist():
+            one_by_one.take_one(position)
+            assert np.array_equal(one_by_one.values[0], at_once.values[position - start])
+            turned = min(position, position if last is None else last)
+            fresh = RopeTable(rope, None)
+            fresh.take_one(turned)
+            assert np.array_equal(fresh.values[0], at_once.values[position - start])
+
+
+def test_a_rope_table_keeps_few_pages_and_rows_of_many_sequences_are_each_their_own() -> None:
+    rope, rng = Rope(dim=8, base=1e4, pairs="halves"), np.random.default_rng(0)
+    table = RopeTable(rope, None, rows=200, max_sequences=200)
+    for _ in range(5):
+        positions = rng.integers(0, 10**7, 200)
+        table.take(positions)
+        cos, _ = cos_sin(rope, positions)
+        assert np.array_equal(table.values[:, 0, :4], cos)
+    assert len(table._pages) == 200 // 64 + 2 * 200 < 5 * 200
+    for position in range(0, 64 * 1000, 64):
+        table.take_one(position)
+    assert len(table._pages) == 200 // 64 + 2 * 200
 
 
 # ---- sums and copies ----

@@ -236,8 +236,8 @@ def put(machine: foreign_machine.ForeignMachine, values: np.ndarray) -> np.ndarr
 @rows_on_arm
 def test_arm_rows(on_arm: foreign_machine.ForeignMachine) -> None:
     """norm, gated and rope, and a packed row written out: the same bytes as here."""
-    weight, positions = put(on_arm, floats(200, seed=1)), put(on_arm, np.arange(3))
-    tables = {pairs: RopeTable(Rope(20, 1e4, pairs=pairs), None, 64) for pairs in ("halves", "adjacent")}
+    weight = put(on_arm, floats(200, seed=1))
+    tables = {pairs: RopeTable(Rope(20, 1e4, pairs=pairs), None, rows=3) for pairs in ("halves", "adjacent")}
     results: dict[str, list[bytes]] = {"arm": [], "generic": []}
     for level, made in results.items():
         x, y = cpu.make_rows(floats(3, 200)), cpu.make_rows(floats(3, 200, seed=2))
@@ -250,10 +250,12 @@ def test_arm_rows(on_arm: foreign_machine.ForeignMachine) -> None:
             cpu.call(level, "gated", [*arguments, slots.ADD, 1, 1], range(3 * -(-stride // 256)))
             made.append(out.tobytes())
         for pairs, table in tables.items():
-            table.reach(3)
+            table.take(np.arange(3))
             values = put(on_arm, table.values)
             arguments = [address(x), stride, 5, 40, 20, address(values), int(pairs == "halves")]
-            cpu.call(level, "rope", arguments, range(3), {slots.POSITIONS: address(positions)})
+            cpu.call(level, "rope", [*arguments, address(out)], range(3))
+            made.append(out.tobytes())
+            cpu.call(level, "rope", [*arguments, address(x)], range(3))
             made.append(x.tobytes())
         raw = make_random("Q4_K", 9, 512, 1.0, np.random.default_rng(0))
         made += [cpu.pack(level, "Q4_K", raw, 512).tobytes(), cpu.expand(level, "Q4_K", raw, 512).tobytes()]

@@ -76,6 +76,18 @@ def test_a_norm_melts_and_an_add_of_what_is_read_later_does_not() -> None:
     assert plan_of(True).count("add") == 2 and "rms_norm+" not in plan_of(True)
 
 
+def test_rope_works_in_place_where_nothing_else_reads_what_it_turns() -> None:
+    b, rope = Builder(), Rope(64, 1e4, "halves")
+    x = b.embed("t", 64)
+    both, alone = b.linear(x, "a", 64), b.linear(x, "b", 64)
+    turned = [b.rope(both, 1, rope), b.rope(both, 1, rope, 5), b.rope(alone, 1, rope)]
+    x = b.add(b.add(x, turned[0]), b.add(turned[1], turned[2]))
+    plan = make_plan(b.finish(b.linear(b.logit_rows(x), "out", VOCAB)), lambda name: True)
+    steps = [step for step in plan.body if step.name == "rope"]
+    assert [step.out in step.inputs for step in steps] == [False, False, True]
+    assert len({step.out.index for step in steps}) == 3
+
+
 def test_a_bias_keeps_the_add() -> None:
     b = Builder()
     x = b.embed("t", 64)
@@ -152,6 +164,8 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         layer = CacheLayer(kv, dim, rng.choice([None, 5, 70]))
         rope = Rope(rng.choice([8, dim]), 1e4, rng.choice(["adjacent", "halves"]))
         q, k, v = (b.linear(x, weight(n * dim, x.width), n * dim) for n in (kv * shared, kv, kv))
+        if rng.random() < 0.5:  # another reads what is turned
+            values.append(b.rope(q, kv * shared, rope, rng.choice([None, 0, 9, 70])))
         q, k = b.rope(q, kv * shared, rope), b.rope(k, kv, rope)
         return b.attention(q, k, v, kv * shared, layer, dim**-0.5)
 
