@@ -22,6 +22,7 @@ from .base import TOKENS, Bytes, CacheFormat, Floats, Tiles
 from .rotation import rotate
 
 STRIPE = 16  # tokens of K, dims of V
+MAX_HEAD_DIM = 512  # a head as floats has to fit into a page of the stack
 Codes = NDArray[np.int16]
 Quantise = Callable[[Floats], tuple[Codes, Any]]
 """f32[dims of a group] -> the codes, and the scale as it is stored."""
@@ -134,7 +135,7 @@ def make(
 
     k = tiles(layout.k_tile_bytes, layout.k_places, quantise_k, 2, lambda dims: dims, turns[0])
     v = tiles(layout.v_tile_bytes, layout.v_places, quantise_v, 8, padded, turns[1])
-    return CacheFormat(name, k, v, query_bytes, turns[1])
+    return CacheFormat(name, k, v, query_bytes, MAX_HEAD_DIM, turns[1])
 
 
 def query_bytes(head_dim: int) -> int:
