@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 import cpu_kernels as cpu
@@ -244,13 +245,11 @@ def test_what_is_no_number_shows(level: str, name: str) -> None:
         ("x86-64-avxvnni", r"vpdpwssd", 48),
         ("x86-64-avx512vnni", r"vpdpwssd", 48),
         ("arm64-generic", r"smlal2?\s", 96),
-        ("arm64-i8mm", r"smlal2?\s", 96),
     ],
 )
 def test_levels_multiply_pairs_as_they_can(target: str, instruction: str, least: int) -> None:
     """Six rows times a stripe in a step: 4 pairs, 2 vectors."""
-    import re
-
-    code = other_levels.assembly(target, "linux", ["score_i16", "weigh_q8_0", "score_q4_h"])
-    for name, text in code.items():
-        assert len(re.findall(instruction, text)) >= least, name
+    code = other_levels.assembly(target, "linux", ["score_i16"])["score_i16"]
+    assert len(re.findall(instruction, code)) >= least
+    spills = re.findall(r"ymm\d+, -?\d*\(%rsp\)|q\d+, \[sp", code)
+    assert not spills, spills
