@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from .runner import Backend, Runner
 from .sampling import is_greedy, sample
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
+
+Result = TypeVar("Result")
 
 
 def default_max_context(trained: int | None) -> int:
@@ -172,6 +175,25 @@ class SharedEngine:
         """Return once `sequence` has more than `num_seen` generated ids or has ended, stepping if nobody else does."""
         while not self._has_news(sequence, num_seen):
             self._step_for(sequence, num_seen)
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Return what `function` returns, called between two steps. Raises what it raises."""
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def change() -> None:
+            try:
+                results.append(function())
+            except BaseException as error:  # for the thread that asked, not for the one that steps
+                errors.append(error)
+
+        self._change(change)
+        with self._turn:
+            while not results and not errors:
+                self._turn.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def close(self) -> None:
         """Close the engine, after the step that runs if there is one. Sequences in flight end as cancelled."""

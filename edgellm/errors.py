@@ -28,6 +28,10 @@ class ResourceError(EdgeLLMError):
     """The machine lacks what was asked for: memory, a device, a writable folder."""
 
 
+class StateError(EdgeLLMError):
+    """A saved state is damaged, or of another model or other settings."""
+
+
 class DownloadError(EdgeLLMError):
     """A model cannot be found or fetched."""
 

@@ -33,11 +33,11 @@ _SPLIT_NAME = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of a model: its map, and when it was changed last."""
+    """One file of a model: its map, and what the system said of it when it was opened."""
 
     path: Path
     map: mmap.mmap
-    changed_ns: int
+    status: os.stat_result
 
 
 class GGUFFile:
@@ -47,11 +47,11 @@ class GGUFFile:
         maps = [part.map for part in parts]
         self.path = path
         self.parts = tuple(part.path for part in parts)
+        self.statuses = tuple(part.status for part in parts)
         self.metadata: dict[str, Any] = headers[0].metadata
         self.tensors: dict[str, TensorInfo] = {}
         self.nbytes = sum(len(m) for m in maps)
         self._maps = maps
-        self._changed_ns = [part.changed_ns for part in parts]
         for header in headers:
             for name, info in header.tensors.items():
                 if name in self.tensors:
@@ -83,7 +83,7 @@ class GGUFFile:
         for part, mapped in enumerate(self._maps):
             starts = sorted(info.offset for info in self.tensors.values() if info.part == part)
             head = starts[0] if starts else len(mapped)
-            digest.update(struct.pack("<QQQ", len(mapped), self._changed_ns[part], head))
+            digest.update(struct.pack("<QQQ", len(mapped), self.statuses[part].st_mtime_ns, head))
             with memoryview(mapped) as view:
                 digest.update(view[:head])
                 for start in starts[:: -(-len(starts) // _SAMPLES) or 1]:
@@ -159,7 +159,7 @@ def _open_part(path: Path, parts: list[Part]) -> Header:
             status = os.fstat(file.fileno())
             if not status.st_size:
                 return load_header(b"", str(path))
-            parts.append(Part(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), status.st_mtime_ns))
+            parts.append(Part(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), status))
     except FileNotFoundError:
         raise ModelFileError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:

@@ -279,6 +279,30 @@ class LLM:
         assert sequence.logits is not None
         return sequence.logits
 
+    def save_state(self, path: str | os.PathLike[str]) -> int:
+        """Write to a file what the cache holds of earlier prompts and answers, for `load_state`. -> their tokens.
+
+        After a chat that is the conversation: who loads it goes on without reading it again. Anyone who can read the file can
+        read the texts out of it, so only its owner may. A file of that name is replaced.
+        Raises ResourceError if the file cannot be written.
+        """
+        from . import keeping
+
+        self._require_open()
+        return keeping.save_state(self.loaded, self._shared, path)
+
+    def load_state(self, path: str | os.PathLike[str]) -> int:
+        """Put back what `save_state` wrote, as far as the cache has memory for it. -> the tokens that are there now.
+
+        Prompts that begin like a saved text start where it ends; answers are the same bits as without. The model and the
+        settings of its cache must be those of the saved state; threads, weights' layout and max_context may differ.
+        Raises StateError where the file is missing, damaged or of something else: then nothing of it is used.
+        """
+        from . import keeping
+
+        self._require_open()
+        return keeping.load_state(self.loaded, self._shared, path)
+
     def close(self) -> None:
         """Stop what is running, end the threads, free the memory; harmless when repeated."""
         if not self._is_closed:

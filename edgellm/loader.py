@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import cache_advice, models, packing, paths
 from .cache.kv import KVCache
@@ -26,6 +27,9 @@ from .kernels.windowed import reach, with_window
 from .runner import Runner
 from .tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from .cache.disk import DiskCache
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -34,6 +38,7 @@ class LoadedModel:
     """A model ready to run.
 
     template: None if the file has none. config: as it runs, with max_context (None: no end), window and prefill_chunk chosen.
+    storage: None without a disk cache.
     weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
     """
 
@@ -46,17 +51,26 @@ class LoadedModel:
     level: str
     num_threads: int
     weight_bytes: int
-    cache_layers: tuple[CacheLayer, ...]
+    program: Program
+    cache: KVCache
+    storage: DiskCache | None
     load_s: float
     file: GGUFFile
+
+    @property
+    def cache_layers(self) -> tuple[CacheLayer, ...]:
+        """What attention keeps."""
+        return self.program.cache_layers
 
     def cache_bytes(self, num_tokens: int) -> int:
         """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
         return read_bytes(self.cache_layers, num_tokens, self.config.cache_formats)
 
     def close(self) -> None:
-        """Stop the threads and give all memory back."""
+        """Stop the threads, which write what is still to be kept on disk, and give all memory back."""
         self.engine.close()
+        if self.storage is not None:
+            self.storage.close()
         self.file.close()
 
 
@@ -123,6 +137,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         backend.close()
         cache.free()
         raise
+    storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
     dropping = None if config.window is None else reach(program.cache_layers)
     engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping)
@@ -136,7 +151,9 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         level=backend.level.name,
         num_threads=backend.threads.count,
         weight_bytes=backend.weight_bytes,
-        cache_layers=program.cache_layers,
+        program=program,
+        cache=cache,
+        storage=storage,
         load_s=time.perf_counter() - start,
         file=file,
     )
@@ -201,6 +218,14 @@ def _make_backend(
         cache.free()
         raise
     return backend, cache
+
+
+def _open_storage(file: GGUFFile, program: Program, config: EngineConfig, cache: KVCache) -> DiskCache | None:
+    if not config.disk_cache:
+        return None
+    from . import keeping
+
+    return keeping.open_disk_cache(file, program, config, cache)
 
 
 def _read_text(file: GGUFFile) -> _Text:

@@ -29,7 +29,7 @@ LAYERS = (
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "speculative"),
-    ("engine", "packing", "loader", "inspect", "doctor"),
+    ("engine", "packing", "loader", "keeping", "inspect", "doctor"),
     ("llm",),
     ("cli", "server", "__main__"),
 )

@@ -9,7 +9,7 @@ import mmap
 from collections.abc import Sequence
 
 from ..errors import ResourceError
-from ..kernels import cache_layout
+from ..kernels import cache_formats
 from ..kernels.cache_layout import BLOCK_SIZE
 from ..kernels.ops import CacheLayer
 from .groups import Reach, layer_groups, list_reaches
@@ -23,9 +23,8 @@ F16: Formats = ("f16", "f16")
 
 def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
     """Bytes of K and of V of one block of a layer, all its heads. formats: names of those of K and V."""
-    assert formats == F16, formats
-    k_bytes, v_bytes = cache_layout.k_tile_bytes(layer.head_dim), cache_layout.v_tile_bytes(layer.head_dim)
-    return layer.num_kv_heads * k_bytes, layer.num_kv_heads * v_bytes
+    k, v = (cache_formats.get(name) for name in formats)
+    return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
 
 
 def array_bytes(layer: CacheLayer, num_blocks: int, formats: Formats) -> tuple[int, int]:

@@ -23,11 +23,11 @@ class StoredNode(Protocol):
 class Storage(Protocol):
     """find: the child of `parent_key` that has the most first tokens in common with token_ids (1 to 64), None if none has.
     read: the bytes of one group, None if they are lost or damaged. write: add or replace groups of a node; called for what
-    is new in the tree, parents first. Nothing here may raise for what is on the disk.
+    is new in the tree, parents first; -> False if there is no room for them now. Nothing here may raise for what is on the disk.
     """
 
     def find(self, parent_key: bytes, token_ids: Sequence[int]) -> StoredNode | None: ...
 
     def read(self, node: StoredNode, group: int) -> bytes | None: ...
 
-    def write(self, parent_key: bytes, token_ids: Sequence[int], groups: Mapping[int, bytes]) -> None: ...
+    def write(self, parent_key: bytes, token_ids: Sequence[int], groups: Mapping[int, bytes]) -> bool: ...

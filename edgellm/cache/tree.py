@@ -16,6 +16,8 @@ from .pool import NO_BLOCK, BlockPool
 TOKEN_BYTES = 4
 NODE_BYTES = BLOCK_SIZE * TOKEN_BYTES
 KEY_BYTES = 16
+ROOT_KEY = bytes(KEY_BYTES)
+"""The key of no tokens at all."""
 
 
 def pack_tokens(token_ids: Iterable[int]) -> bytes:
