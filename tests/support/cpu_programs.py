@@ -106,7 +106,11 @@ class TrapCache:
 
     def address(self, layer: int) -> tuple[int, int]:
         group = self.group_of_layer[layer]
-        before = (self._tile_bytes(x) for x, own in zip(self.layers[:layer], self.group_of_layer, strict=False) if own == group)
+        before = (
+            self._tile_bytes(x)
+            for x, own in zip(self.layers[:layer], self.group_of_layer, strict=False)
+            if own == group
+        )
         first = address(self._blocks[group]) + sum(map(sum, before))
         return first, first + self._tile_bytes(self.layers[layer])[0]
 
@@ -222,7 +226,9 @@ def rounding_as_the_cpu(
             x = (acts.values * acts.scales[..., None]).reshape(x.shape)
         return linear(x, weight, bias)
 
-    def rounded_attention(q: Floats, k: Floats, v: Floats, heads: int, layer: CacheLayer, *rest: Any, **named: Any) -> Floats:
+    def rounded_attention(
+        q: Floats, k: Floats, v: Floats, heads: int, layer: CacheLayer, *rest: Any, **named: Any
+    ) -> Floats:
         k_kind, v_kind = (cache_formats.get(name) for name in formats)
         k, v = through_tiles(k_kind.k, k, layer.head_dim), through_tiles(v_kind.v, v, layer.head_dim)
         return attention(q, k, v, heads, layer, *rest, **named)

@@ -34,7 +34,8 @@ def make_program(
     for i in range(layers):
         own = layer if i else CacheLayer(kv, dim)
         q, k, v = (
-            b.linear(x, matrix(f"{n}{i}", h * dim, HIDDEN, 1.4), h * dim) for n, h in (("q", heads), ("k", kv), ("v", kv))
+            b.linear(x, matrix(f"{n}{i}", h * dim, HIDDEN, 1.4), h * dim)
+            for n, h in (("q", heads), ("k", kv), ("v", kv))
         )
         options: dict[str, Any] = {"softcap": softcap}
         if sinks:
@@ -145,12 +146,18 @@ def test_random_programs_however_they_are_cut() -> None:
         layer = CacheLayer(kv, 8 * int(rng.integers(1, 12)), window, int(rng.integers(0, 65)))
         formats = (str(rng.choice(FLOAT_FORMATS)), str(rng.choice(FLOAT_FORMATS)))
         program, source = make_program(
-            kv * int(rng.integers(1, 6)), layer, softcap=float(rng.choice([0, 30])), sinks=bool(rng.integers(2)), sink_q=True
+            kv * int(rng.integers(1, 6)),
+            layer,
+            softcap=float(rng.choice([0, 30])),
+            sinks=bool(rng.integers(2)),
+            sink_q=True,
         )
         ids, results = make_ids(300), []
         for level in cpu.LEVEL_NAMES:
             for threads in (1, 2, 3):
-                with programs.Machine(program, source, 320, formats=formats, num_threads=threads, level=level) as machine:
+                with programs.Machine(
+                    program, source, 320, formats=formats, num_threads=threads, level=level
+                ) as machine:
                     results += [machine.logits(ids, chunk=chunk)[0] for chunk in (512, 7 if threads > 1 else 100)]
                     results.append(machine.logits(ids[:70], ids, chunk=65)[1])
         with pytest.MonkeyPatch.context() as patch, programs.Machine(program, source, 320, formats=formats) as machine:
