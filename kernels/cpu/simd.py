@@ -260,18 +260,18 @@ fold_add = word(f32x8, f32x32)(lambda b, v: _fold(b, v, lambda b, x, y: b.fadd(x
 fold_max = word(f32x8, f32x32)(lambda b, v: _fold(b, v, _larger))
 
 
+def unpack(b: ir.IRBuilder, x: ir.Value, y: ir.Value, run: int) -> tuple[ir.Value, ir.Value]:
+    """A step of a transposition: runs of 1, 2 or 4 lanes of two vectors of eight by turns, within halves but for 4."""
+    lanes = {1: [0, 8, 1, 9, 4, 12, 5, 13], 2: [0, 1, 8, 9, 4, 5, 12, 13], 4: [0, 1, 2, 3, 8, 9, 10, 11]}[run]
+    return shuffle_two(b, x, y, lanes), shuffle_two(b, x, y, [i + (4 if run == 4 else 2) for i in lanes])
+
+
 @word(f32x8, i64)
 def rows_max(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """The largest of each of eight vectors, f32[8, 8] in memory: a transposition that takes the maximum on its way."""
     rows = [b.load(pointer(b, b.add(address, I64(32 * i)), f32x8.llvm), align=4) for i in range(8)]
-    moves = (
-        ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
-        ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
-        ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
-    )
-    for low, high in moves:
-        pairs = zip(rows[::2], rows[1::2], strict=True)
-        rows = [_larger(b, shuffle_two(b, x, y, low), shuffle_two(b, x, y, high)) for x, y in pairs]
+    for run in (1, 2, 4):
+        rows = [_larger(b, *unpack(b, x, y, run)) for x, y in zip(rows[::2], rows[1::2], strict=True)]
     return rows[0]
 
 
