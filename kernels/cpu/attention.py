@@ -163,10 +163,11 @@ def _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, tops,
         first = last = 0
     table = arg(op, 4) + operand(task, TABLE) * arg(op, 5)
     k_base, v_base = arg(op, 2) + g * arg(op, 9), arg(op, 3) + g * arg(op, 10)
+    end = first if is_sinks else min(highest // BLOCK_SIZE, operand(task, END_SPLIT) * (SPLIT // BLOCK_SIZE) - 1)
     block = _block_of(table, first, kept, ring) * arg(op, 8)
     for t in range(first, last + 1):
-        following = _block_of(table, min(t + 1, last), kept, ring) * arg(op, 8)
-        ahead = k_base + following if t < last else next_k
+        following = _block_of(table, min(t + 1, end), kept, ring) * arg(op, 8)
+        ahead = k_base + following if t < end else next_k
         start = t * BLOCK_SIZE
         # of sink tokens those that have left the window: what lies behind them may not be written yet
         n = min(BLOCK_SIZE, (min(arg(op, 18), highest - window + 1) if is_sinks else highest + 1) - start)
