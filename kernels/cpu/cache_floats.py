@@ -1,7 +1,7 @@
 """Kernels of cache formats that hold floats: f16, bf16, e4m3, e5m2. See cache_kernels.py for what they must do.
 
 Queries and weights stay f32; elements become f32 as they are read, so every product and sum is f32's. Elements:
-float_elements.py; layout and meaning: ../cache_formats; the loops' words: float_rows.py.
+float_elements.py; loops over rows: float_loops.py; layout and meaning: ../cache_formats.
 """
 
 from __future__ import annotations
@@ -9,29 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
+from numba.core import cgutils
 
 from ..cache_layout import BLOCK_SIZE
 from .float_elements import ELEMENTS, Element
-from .float_rows import row_words
+from .float_loops import HALF_LINE, ROW_BYTES, make_lines, next_rows
 from .simd import (
     f32_of_bits,
     fill,
-    function,
     inline,
+    load_f32,
     load_f32x8,
+    load_f32x32,
     maximum,
     minimum,
     mul,
     prefetch,
     splat8,
+    splat32,
+    store_f32x32,
     unpack,
     word,
 )
-from .vector import I32, I64, f32x8, i64, pointer, void
+from .vector import I8, I32, I64, f32x8, i64, pointer, void
 
 Kernel = Callable[..., None]
-_ROW_BYTES = 4 * BLOCK_SIZE  # one row's scores or weights of a tile
 _FETCH_BYTES = 8 << 10  # a tile of more is fetched half a tile ahead: a whole one would drive others out of L1
 
 
@@ -85,16 +89,7 @@ def _make_store_v(form: Element) -> Kernel:
     return store_v
 
 
-# ---- rows are taken together: six at a time, then what fills registers best ----
-@inline
-def _next_rows(left):
-    if left >= 9 or left == 6:
-        return 6
-    if left == 5:
-        return 5
-    return min(left, 4)
-
-
+# ---- queries ----
 @word(void, i64, i64, *[f32x8] * 6)
 def _store_columns(b: ir.IRBuilder, to: ir.Value, gap: ir.Value, *rows: ir.Value) -> None:
     """Six rows of eight as eight columns, `gap` bytes apart. Each column is a whole vector: write them in order."""
@@ -109,14 +104,16 @@ def _store_columns(b: ir.IRBuilder, to: ir.Value, gap: ir.Value, *rows: ir.Value
 def _make_ready(form: Element) -> Kernel:
     """Queries of rows taken together lie dim by dim, f32[dim, rows]."""
 
+    factor = np.float32(form.factor)
+
     @inline
     def row(src, src_stride, shared, dim, i):
         return src + i // shared * src_stride + 4 * (i % shared) * dim
 
     def ready(src, src_stride, scale, shared, dim, rows, to):
-        by, first = splat8(f32_of_bits(scale)), 0
+        by, first = splat8(f32_of_bits(scale) * factor), 0
         while first < rows:
-            count = _next_rows(rows - first)
+            count = next_rows(rows - first)
             last, at = first + count - 1, to + 4 * first * dim
             p0, p1 = row(src, src_stride, shared, dim, first), row(src, src_stride, shared, dim, min(first + 1, last))
             p2 = row(src, src_stride, shared, dim, min(first + 2, last))
@@ -134,81 +131,95 @@ def _make_ready(form: Element) -> Kernel:
 
 
 # ---- q.k and weights @ V ----
-def _make_block(form: Element, rows: int, vectors: int, adds: bool) -> Any:
-    """-> out[rows, 32] = (out * rescales, or 0) + f[rows, n] @ lines[n, 32], `vectors` of eight at a time.
-
-    Factors lie as scores if it adds, else as `ready` puts them. Fetches as many lines at `ahead`, evenly.
-    """
-    size, line, part = form.size, 32 * form.size, 8 * vectors * form.size
-    gap, step = (_ROW_BYTES, 4) if adds else (4, 4 * rows)
-    w = row_words(rows, vectors, size, gap, form.read)
-    begin = w.scaled if adds else w.zero
-
-    @function
-    def block(p, n, f, out, out_stride, ahead, rescales):
-        for first in range(0, line, part):
-            to, following = out + first * (4 // size), ahead + first * n
-            acc = begin(to, out_stride, rescales)
-            for i in range(n):
-                prefetch(following + part * i)
-                acc = w.step(acc, p + first + line * i, f + step * i)
-            w.store(to, out_stride, acc)
-
-    return block
-
-
-def _make_lines(form: Element, adds: bool) -> Any:
-    """The same for any number of rows; the factors of the next row lie `f_row` bytes on."""
-    six, five, four = (_make_block(form, rows, 2, adds) for rows in (6, 5, 4))
-    three, two, one = (_make_block(form, rows, 4, adds) for rows in (3, 2, 1))
-
-    @inline
-    def lines(p, n, f, f_row, out, out_stride, ahead, rescales, rows):
-        i = 0
-        while i < rows:
-            count = _next_rows(rows - i)
-            g, to, r = f + i * f_row, out + i * out_stride, rescales + 4 * i
-            if count == 6:
-                six(p, n, g, to, out_stride, ahead, r)
-            elif count == 5:
-                five(p, n, g, to, out_stride, ahead, r)
-            elif count == 4:
-                four(p, n, g, to, out_stride, ahead, r)
-            elif count == 3:
-                three(p, n, g, to, out_stride, ahead, r)
-            elif count == 2:
-                two(p, n, g, to, out_stride, ahead, r)
-            else:
-                one(p, n, g, to, out_stride, ahead, r)
-            i += count
-            ahead = p  # it is there now
-
-    return lines
-
-
 def _make_score(form: Element) -> Kernel:
-    lines, line = _make_lines(form, False), 32 * form.size
+    lines = make_lines(form, "zero", True)
 
     def score(k_tile, n, q, rows, dim, scores, ahead):
-        half = dim * line
+        half = dim * HALF_LINE
         for i in range((n + 31) // 32):
             following = ahead + i * half
             if 2 * half > _FETCH_BYTES:
                 following = k_tile + half if i == 0 else ahead
-            lines(k_tile + i * half, dim, q, 4 * dim, scores + 128 * i, _ROW_BYTES, following, 0, rows)
+            lines(k_tile + i * half, dim, q, 4 * dim, 0, scores + 128 * i, ROW_BYTES, following, 0, rows)
 
     return score
 
 
 def _make_weigh(form: Element) -> Kernel:
-    lines, line = _make_lines(form, True), 32 * form.size
+    lines, size = make_lines(form, "scaled", False), BLOCK_SIZE * HALF_LINE
 
     def weigh(v_tile, n, weights, rescales, rows, dim, sums, ahead):
-        groups, size = (dim + 31) // 32, BLOCK_SIZE * line
-        near = (groups + 1) // 2 if dim * 2 * line > _FETCH_BYTES else groups  # groups that are fetched ahead
+        groups = (dim + 31) // 32
+        near = (groups + 1) // 2 if dim * 2 * HALF_LINE > _FETCH_BYTES else groups  # groups that are fetched ahead
         for d in range(groups):
             following = v_tile + (d + near) * size if d + near < groups else ahead + (d + near - groups) * size
-            lines(v_tile + d * size, n, weights, _ROW_BYTES, sums + 128 * d, 128 * groups, following, rescales, rows)
+            lines(v_tile + d * size, n, weights, ROW_BYTES, 0, sums + 128 * d, 128 * groups, following, rescales, rows)
+
+    return weigh
+
+
+# ---- the same for elements of a byte: some lines at a time become halves, once for all rows ----
+_SOME = 32
+"""Lines at a time: 2 KB of stack, for Windows wants a stack of more than a page to be touched in order."""
+
+
+def _make_widen(form: Element) -> tuple[Any, Any]:
+    """-> a word that makes room for _SOME lines of halves, and what puts lines there."""
+    assert form.halves is not None
+    halves, codes = form.halves, ir.VectorType(I8, 32)
+
+    @word(i64)
+    def room(b: ir.IRBuilder) -> ir.Value:
+        kept = cgutils.alloca_once(b, ir.ArrayType(I8, _SOME * HALF_LINE + 64))
+        return b.and_(b.add(b.ptrtoint(kept, I64), I64(63)), I64(-64))
+
+    @word(void, i64, i64)
+    def line(b: ir.IRBuilder, p: ir.Value, to: ir.Value) -> None:
+        bits = halves(b, b.load(pointer(b, p, codes), align=1))
+        b.store(bits, pointer(b, to, bits.type), align=2)
+
+    @inline
+    def widen(p, n, to, ahead):
+        for i in range(n):
+            prefetch(ahead + 32 * i)
+            line(p + 32 * i, to + HALF_LINE * i)
+
+    return room, widen
+
+
+def _make_score_bytes(form: Element) -> Kernel:
+    lines, (room, widen) = make_lines(form, "loaded", True), _make_widen(form)
+
+    def score(k_tile, n, q, rows, dim, scores, ahead):
+        wide, zero = room(), splat32(f32_of_bits(0))
+        for i in range((n + 31) // 32):
+            for row in range(rows):
+                store_f32x32(scores + ROW_BYTES * row + 128 * i, zero)
+            for d in range(0, dim, _SOME):
+                some, at = min(_SOME, dim - d), 32 * (i * dim + d)
+                widen(k_tile + at, some, wide, ahead + at)
+                lines(wide, some, q, 4 * dim, d, scores + 128 * i, ROW_BYTES, wide, 0, rows)
+
+    return score
+
+
+def _make_weigh_bytes(form: Element) -> Kernel:
+    lines, (room, widen) = make_lines(form, "loaded", False), _make_widen(form)
+    factor = np.float32(form.factor)
+
+    def weigh(v_tile, n, weights, rescales, rows, dim, sums, ahead):
+        wide, groups = room(), (dim + 31) // 32
+        for row in range(rows):
+            by = splat32(load_f32(rescales + 4 * row))
+            for p in range(sums + 128 * groups * row, sums + 128 * groups * (row + 1), 128):
+                store_f32x32(p, mul(load_f32x32(p), by))
+            for p in range(weights + ROW_BYTES * row, weights + ROW_BYTES * (row + 1), 128):
+                store_f32x32(p, mul(load_f32x32(p), splat32(factor)))
+        for d in range(groups):
+            for t in range(0, n, _SOME):
+                some, at = min(_SOME, n - t), 32 * (BLOCK_SIZE * d + t)
+                widen(v_tile + at, some, wide, ahead + at)
+                lines(wide, some, weights, ROW_BYTES, t, sums + 128 * d, 128 * groups, wide, rescales, rows)
 
     return weigh
 
@@ -217,6 +228,6 @@ _MAKERS: dict[str, Callable[[Element], Kernel]] = {
     "store_k": _make_store_k,
     "store_v": _make_store_v,
     "ready": _make_ready,
-    "score": _make_score,
-    "weigh": _make_weigh,
+    "score": lambda form: _make_score_bytes(form) if form.size == 1 else _make_score(form),
+    "weigh": lambda form: _make_weigh_bytes(form) if form.size == 1 else _make_weigh(form),
 }

@@ -17,12 +17,17 @@ FLOATS, INTS, SHORTS = (ir.VectorType(t, 8) for t in (F32, I32, I16))
 
 @dataclass(frozen=True)
 class Element:
-    """size: in bytes. read: address -> eight f32. write: eight f32 -> their bits, eight integers of that size."""
+    """size: in bytes. write: eight f32 -> their bits, eight integers of that size. read: address -> eight f32.
+
+    halves: codes of a byte -> bits of float16 that are `1 / factor` of them, which `read` reads.
+    """
 
     size: int
     largest: float
-    read: Callable[[ir.IRBuilder, ir.Value], ir.Value]
     write: Callable[[ir.IRBuilder, ir.Value], ir.Value]
+    read: Callable[[ir.IRBuilder, ir.Value], ir.Value]
+    halves: Callable[[ir.IRBuilder, ir.Value], ir.Value] | None = None
+    factor: float = 1.0
 
 
 def _load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
@@ -46,18 +51,18 @@ def _write_bf16(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
     return b.trunc(b.lshr(b.select(b.fcmp_unordered("uno", v, v), quiet, rounded), constant(INTS, 16)), SHORTS)
 
 
-def _read_e5m2(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+def _halves_e5m2(b: ir.IRBuilder, codes: ir.Value) -> ir.Value:
     """The upper byte of a half."""
-    return half_to_float(b, b.shl(b.zext(_load(b, address, I8), SHORTS), constant(SHORTS, 8)))
+    shorts = ir.VectorType(I16, codes.type.count)
+    return b.shl(b.zext(codes, shorts), constant(shorts, 8))
 
 
-def _read_e4m3(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """A half's bits but for three of fraction instead of ten; its exponents are eight less. All ones are not a number."""
-    code = b.sext(_load(b, address, I8), SHORTS)
-    half = b.and_(b.shl(code, constant(SHORTS, 7)), constant(SHORTS, 0xBFFF))
-    ones = b.icmp_signed("==", b.and_(code, constant(SHORTS, 0x7F)), constant(SHORTS, 0x7F))
-    half = b.or_(half, b.and_(b.sext(ones, SHORTS), constant(SHORTS, 0x7E00)))
-    return b.fmul(half_to_float(b, half), constant(FLOATS, 256.0))
+def _halves_e4m3(b: ir.IRBuilder, codes: ir.Value) -> ir.Value:
+    """A half's bits but for three of fraction instead of ten; the halves are 1/256 of it. All ones are not a number."""
+    shorts = ir.VectorType(I16, codes.type.count)
+    half = b.and_(b.shl(b.sext(codes, shorts), constant(shorts, 7)), constant(shorts, 0xBFFF))
+    ones = b.icmp_signed("==", b.or_(half, constant(shorts, 0x8000)), constant(shorts, 0xBF80))
+    return b.or_(half, b.sext(ones, shorts))
 
 
 def _write_small(fraction: int, bias: int) -> Callable[[ir.IRBuilder, ir.Value], ir.Value]:
@@ -82,8 +87,8 @@ def _write_small(fraction: int, bias: int) -> Callable[[ir.IRBuilder, ir.Value],
 
 
 ELEMENTS = {
-    "f16": Element(2, 65504.0, _read_f16, float_to_half),
-    "bf16": Element(2, 3.3895313892515355e38, _read_bf16, _write_bf16),
-    "e5m2": Element(1, 57344.0, _read_e5m2, _write_small(2, 15)),
-    "e4m3": Element(1, 448.0, _read_e4m3, _write_small(3, 7)),
+    "f16": Element(2, 65504.0, float_to_half, _read_f16),
+    "bf16": Element(2, 3.3895313892515355e38, _write_bf16, _read_bf16),
+    "e5m2": Element(1, 57344.0, _write_small(2, 15), _read_f16, _halves_e5m2),
+    "e4m3": Element(1, 448.0, _write_small(3, 7), _read_f16, _halves_e4m3, 256.0),
 }

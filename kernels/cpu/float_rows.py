@@ -40,6 +40,12 @@ def row_words(rows: int, vectors: int, element: int, gap: int, read: Read) -> Mo
                 sums.append(b.fmul(b.load(to, align=4), by))
         return make_tuple(b, sums)
 
+    @word(tile, i64, i64, i64)
+    def loaded(b: ir.IRBuilder, out: ir.Value, stride: ir.Value, _: ir.Value) -> ir.Value:
+        """out[r]."""
+        places = [b.add(at(b, out, stride, r), I64(32 * v)) for r in range(rows) for v in range(vectors)]
+        return make_tuple(b, [b.load(pointer(b, to, FLOATS), align=4) for to in places])
+
     @word(tile, tile, i64, i64)
     def step(b: ir.IRBuilder, acc: ir.Value, line: ir.Value, f: ir.Value) -> ir.Value:
         """acc[r] + factor r times a line."""
@@ -67,6 +73,6 @@ def row_words(rows: int, vectors: int, element: int, gap: int, read: Read) -> Mo
 
     zeros = lambda b, *_: make_tuple(b, [constant(FLOATS, 0.0)] * (rows * vectors))  # noqa: E731
     w.zero = word(tile, i64, i64, i64)(zeros)
-    w.scaled, w.step, w.store = scaled, step, store
+    w.scaled, w.loaded, w.step, w.store = scaled, loaded, step, store
     words: ModuleType = w
     return words
