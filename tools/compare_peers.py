@@ -50,9 +50,11 @@ class Asked(Protocol):
 class Worker:
     """A side in a process of its own. hello: its version and vocab_size."""
 
-    def __init__(self, side: str, python: str, model: str, threads: int, context: int) -> None:
+    def __init__(
+        self, side: str, python: str, model: str, threads: int, context: int, cache_type: str | None = None
+    ) -> None:
         self.side = side
-        command = [python, str(WORKER), side, model, str(threads), str(context)]
+        command = [python, str(WORKER), side, model, str(threads), str(context), *([cache_type] if cache_type else [])]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         except OSError as error:
@@ -113,9 +115,10 @@ def measure(workers: Sequence[Asked], args: argparse.Namespace) -> dict[str, lis
     for worker in workers:
         worker.ask("decode", ids=ids(1), tokens=WARM_UP_TOKENS)
     results: dict[str, list[list[float]]] = {"decode": [[], []], "prefill": [[], []], "bandwidth": [[]]}
+    start = ids(max(args.depth, 1))
     for number in range(args.rounds):
         results["bandwidth"][0].append(workers[0].ask("bandwidth"))
-        start, prompt = ids(max(args.depth, 1)), ids(args.depth + args.prompt_tokens)
+        prompt = start[: args.depth] + ids(args.prompt_tokens)
         order = (0, 1) if number % 2 == 0 else (1, 0)
         for side in order:
             seconds = workers[side].ask("decode", ids=start, tokens=args.decode_tokens)

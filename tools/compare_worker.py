@@ -1,6 +1,6 @@
 """One side of tools/compare_peers.py: a process that holds one model and measures what it is asked to, JSON by JSON.
 
-    python tools/compare_worker.py edgellm|llama.cpp MODEL THREADS CONTEXT
+    python tools/compare_worker.py edgellm|llama.cpp MODEL THREADS CONTEXT [CACHE_TYPE]
 
 Each line of standard input is a request, each line of standard output its answer. Between requests the process waits
 for input and uses no CPU. The peer's side needs llama_cpp and NumPy only, so it may run in another environment.
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO
 
 CHUNK = 512  # tokens of a prompt that are computed at once, on both sides
 
@@ -30,6 +30,9 @@ class Side(Protocol):
     def prefill(self, ids: list[int], depth: int) -> float:
         """Return how long all but the first `depth` ids take, up to the choice of the next id."""
 
+    def write_logits(self, ids: list[int], path: str) -> None:
+        """Write the logits after each id, f32[len(ids), vocab_size], to a file."""
+
     def bytes_per_token(self, depth: int) -> float:
         """Return bytes of weights and cache that decoding a token at `depth` reads, 0 where the side cannot tell."""
 
@@ -38,14 +41,18 @@ class Side(Protocol):
 
 
 class EdgeLLM:
-    """Through LLM.generate, as users call it: scheduling and text are part of the time."""
+    """Through LLM.generate, as users call it: scheduling and text are part of the time.
 
-    def __init__(self, model: str, threads: int, context: int) -> None:
+    What a prompt shares with the one before it is not computed again: only new ids are timed.
+    """
+
+    def __init__(self, model: str, threads: int, context: int, cache_type: str = "") -> None:
         import edgellm
 
         self.version = edgellm.__version__
         self._threads = threads
-        self._llm = edgellm.LLM.load(model, threads=threads, max_context=context, prefill_chunk=CHUNK, max_sequences=1)
+        types = {"cache_type_k": cache_type, "cache_type_v": cache_type} if cache_type else {}
+        self._llm = edgellm.LLM.load(model, threads=threads, max_context=context, prefill_chunk=CHUNK, **types)
         self.vocab_size = self._llm.vocab_size
 
     def decode(self, ids: list[int], tokens: int) -> float:
@@ -53,7 +60,13 @@ class EdgeLLM:
         return float(timings.decode_tokens / timings.decode_tps)
 
     def prefill(self, ids: list[int], depth: int) -> float:
-        return self._prefill_s(ids) - (self._prefill_s(ids[:depth]) if depth else 0.0)
+        if depth:
+            self._generate(ids[:depth], 1)
+        timings = self._generate(ids, 1).timings
+        return float(timings.prefill_tokens / timings.prefill_tps)
+
+    def write_logits(self, ids: list[int], path: str) -> None:
+        self._llm.logits(ids).tofile(path)
 
     def bytes_per_token(self, depth: int) -> float:
         return self._llm.loaded.weight_bytes + self._llm.loaded.cache_bytes(depth)
@@ -64,10 +77,6 @@ class EdgeLLM:
 
         return read_bandwidth(self._threads, home() / "kernels", repeats=3)
 
-    def _prefill_s(self, ids: list[int]) -> float:
-        timings = self._generate(ids, 1).timings
-        return float(timings.prefill_tokens / timings.prefill_tps)
-
     def _generate(self, ids: list[int], tokens: int) -> Any:
         return self._llm.generate(ids, max_tokens=tokens, temperature=0, ignore_eos=True)
 
@@ -75,7 +84,7 @@ class EdgeLLM:
 class LlamaCpp:
     """Through the C interface: nothing but llama_decode and the choice of the best id is timed."""
 
-    def __init__(self, model: str, threads: int, context: int) -> None:
+    def __init__(self, model: str, threads: int, context: int, cache_type: str = "") -> None:
         import llama_cpp
 
         self._api: Any = llama_cpp
@@ -91,14 +100,18 @@ class LlamaCpp:
         options = llama_cpp.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = context, CHUNK, CHUNK
         options.n_threads = options.n_threads_batch = threads
+        if cache_type:
+            options.type_k = options.type_v = getattr(llama_cpp, f"GGML_TYPE_{cache_type.upper()}")
+            options.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED  # values of fewer bits need it
+        self._held: list[int] = []
         self._context = llama_cpp.llama_init_from_model(self._model, options)
         if not self._context:
             raise RuntimeError(f"llama.cpp cannot make a context of {context} tokens")
         self.vocab_size = int(llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model)))
 
     def decode(self, ids: list[int], tokens: int) -> float:
-        self._forget()
-        self._feed(ids)
+        self._hold(ids[:-1])
+        self._feed(ids[-1:])
         best = self._best()
         start = time.perf_counter()
         for _ in range(tokens):
@@ -107,12 +120,17 @@ class LlamaCpp:
         return time.perf_counter() - start
 
     def prefill(self, ids: list[int], depth: int) -> float:
-        self._forget()
-        self._feed(ids[:depth])
+        self._hold(ids[:depth])
         start = time.perf_counter()
         self._feed(ids[depth:])
         self._best()
         return time.perf_counter() - start
+
+    def write_logits(self, ids: list[int], path: str) -> None:
+        self._hold([])
+        with open(path, "wb") as file:
+            for start in range(0, len(ids), 64):
+                self._feed_all_wanted(ids[start : start + 64], file)
 
     def bytes_per_token(self, depth: int) -> float:
         return 0.0
@@ -120,23 +138,53 @@ class LlamaCpp:
     def bandwidth(self) -> float:
         return 0.0
 
-    def _forget(self) -> None:
-        self._api.llama_memory_clear(self._api.llama_get_memory(self._context), True)
+    def _hold(self, ids: list[int]) -> None:
+        """Make the cache hold `ids`, keeping what it has of them; a cache that cannot be cut starts again."""
+        memory = self._api.llama_get_memory(self._context)
+        common = 0
+        while common < min(len(ids), len(self._held)) and ids[common] == self._held[common]:
+            common += 1
+        if common < len(self._held) and not self._api.llama_memory_seq_rm(memory, 0, common, -1):
+            self._api.llama_memory_clear(memory, True)
+            common = 0
+        self._held = self._held[:common]
+        self._feed(ids[common:])
 
     def _feed(self, ids: list[int]) -> None:
         """Compute ids after those in the cache; logits are made for the last one of a batch only."""
         for start in range(0, len(ids), CHUNK):
             part = ids[start : start + CHUNK]
             tokens = (self._api.llama_token * len(part))(*part)
-            code = self._api.llama_decode(self._context, self._api.llama_batch_get_one(tokens, len(part)))
-            if code != 0:
-                raise RuntimeError(f"llama_decode returned {code}")
+            self._decode(self._api.llama_batch_get_one(tokens, len(part)), part)
+
+    def _feed_all_wanted(self, ids: list[int], file: BinaryIO) -> None:
+        """Compute ids after those in the cache and write all their logits."""
+        batch = self._api.llama_batch_init(len(ids), 0, 1)
+        try:
+            for i, token_id in enumerate(ids):
+                batch.token[i], batch.pos[i], batch.logits[i] = token_id, len(self._held) + i, 1
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+            batch.n_tokens = len(ids)
+            self._decode(batch, ids)
+        finally:
+            self._api.llama_batch_free(batch)
+        for i in range(len(ids)):
+            self._logits(i).tofile(file)
+
+    def _decode(self, batch: Any, ids: list[int]) -> None:
+        code = self._api.llama_decode(self._context, batch)
+        if code != 0:
+            raise RuntimeError(f"llama_decode returned {code}")
+        self._held = self._held + ids
 
     def _best(self) -> int:
+        return int(self._logits(-1).argmax())
+
+    def _logits(self, row: int) -> Any:
         import numpy as np
 
-        logits = self._api.llama_get_logits_ith(self._context, -1)
-        return int(np.ctypeslib.as_array(logits, (self.vocab_size,)).argmax())
+        logits = self._api.llama_get_logits_ith(self._context, row)
+        return np.ctypeslib.as_array(logits, (self.vocab_size,))
 
 
 def answer(side: Side, request: dict[str, Any]) -> dict[str, float]:
@@ -145,6 +193,9 @@ def answer(side: Side, request: dict[str, Any]) -> dict[str, float]:
         return {"value": side.decode(request["ids"], request["tokens"])}
     if request["do"] == "prefill":
         return {"value": side.prefill(request["ids"], request["depth"])}
+    if request["do"] == "write_logits":
+        side.write_logits(request["ids"], request["path"])
+        return {"value": 0.0}
     if request["do"] == "bytes_per_token":
         return {"value": side.bytes_per_token(request["depth"])}
     return {"value": side.bandwidth()}
@@ -170,11 +221,11 @@ def serve(make: Any, requests: TextIO, answers: TextIO) -> None:
 
 def main() -> None:
     """Run one side. What libraries print goes to standard error: standard output is for answers."""
-    kind, model, threads, context = sys.argv[1:]
+    kind, model, threads, context, *cache_type = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     side = {"edgellm": EdgeLLM, "llama.cpp": LlamaCpp}[kind]
-    serve(lambda: side(model, int(threads), int(context)), sys.stdin, answers)
+    serve(lambda: side(model, int(threads), int(context), *cache_type), sys.stdin, answers)
 
 
 if __name__ == "__main__":

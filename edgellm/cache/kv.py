@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..errors import ContextError, ResourceError
+from ..kernels import cache_formats
 from ..kernels.cache_layout import BLOCK_SIZE
 from ..kernels.ops import CacheLayer
 from . import memory
@@ -37,7 +38,8 @@ class KVCache:
         kept + (t - kept) % ring.
     group_of_layer: index into `tables` of each layer. max_context: sys.maxsize for no limit. nbytes: of the reservation.
     storage: where beginnings outlive the process; None for nowhere.
-    Raises ResourceError if the machine lacks the memory, before anything is allocated.
+    Raises ResourceError if the machine lacks the memory, UnsupportedError for a head size that a format cannot keep; both
+    before anything is allocated.
     """
 
     def __init__(
@@ -50,6 +52,9 @@ class KVCache:
         memory_bytes: int | None = None,
         root_key: bytes = ROOT_KEY,
     ) -> None:
+        for head_dim in dict.fromkeys(layer.head_dim for layer in layers):
+            for name in formats:
+                cache_formats.get(name).check(head_dim)
         reaches = list_reaches(layers, max_context, prefill_chunk)
         blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes)
         self.max_context = sys.maxsize if max_context is None else max_context

@@ -22,9 +22,8 @@ F16: Formats = ("f16", "f16")
 
 def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
     """Bytes of K and of V of one block of a layer, all its heads. formats: names of those of K and V."""
-    k_bytes = cache_formats.get(formats[0]).k_tile_bytes(layer.head_dim)
-    v_bytes = cache_formats.get(formats[1]).v_tile_bytes(layer.head_dim)
-    return layer.num_kv_heads * k_bytes, layer.num_kv_heads * v_bytes
+    k, v = (cache_formats.get(name) for name in formats)
+    return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
 
 
 def total_bytes(layers: Sequence[CacheLayer], num_blocks: Sequence[int], formats: Formats) -> int:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import compare_peers
 import compare_worker
+import numpy as np
 import pytest
 from tiny_models import write_tiny
 
@@ -92,8 +93,10 @@ def test_sides_take_turns_and_get_the_same_ids(fake: type[FakeWorker]) -> None:
     decodes = [(side, options) for side, do, options in fake.log if do == "decode"][2:]
     assert [side for side, _ in decodes] == ["edgellm", "llama.cpp", "llama.cpp", "edgellm"]
     prefills = [options for _, do, options in fake.log if do == "prefill"]
-    for calls in ([options for _, options in decodes], prefills):
-        assert calls[0] == calls[1] and calls[2] == calls[3] and calls[0] != calls[2]
+    assert prefills[0] == prefills[1] and prefills[2] == prefills[3] and prefills[0] != prefills[2]
+    start = decodes[0][1]["ids"]
+    assert all(options["ids"] == start for _, options in decodes), "computed once, then kept"
+    assert all(options["ids"][:7] == start for options in prefills)
     assert all(len(options["ids"]) == 7 for _, options in decodes)
     assert all((len(options["ids"]), options["depth"]) == (12, 7) for options in prefills)
     assert max(max(options["ids"]) for options in prefills) < 900, "ids that both vocabularies have"
@@ -161,6 +164,9 @@ class FakeSide:
     def prefill(self, ids: list[int], depth: int) -> float:
         return len(ids) - depth
 
+    def write_logits(self, ids: list[int], path: str) -> None:
+        Path(path).write_text(str(ids))
+
     def bytes_per_token(self, depth: int) -> float:
         return 5.0 + depth
 
@@ -188,6 +194,9 @@ def test_our_side_on_a_tiny_model(tmp_path: Path) -> None:
         assert worker.hello["vocab_size"] == 128
         assert worker.ask("decode", ids=[5], tokens=8) > 0
         assert worker.ask("prefill", ids=[5] * 20, depth=0) > 0
+        path = tmp_path / "logits"
+        worker.ask("write_logits", ids=[5, 6, 7], path=os.fspath(path))
+        assert np.isfinite(np.fromfile(path, np.float32).reshape(3, 128)).all()
         assert worker.ask("bytes_per_token", depth=10) > worker.ask("bytes_per_token", depth=0) > 0
     finally:
         worker.close()
@@ -195,13 +204,17 @@ def test_our_side_on_a_tiny_model(tmp_path: Path) -> None:
 
 @pytest.mark.peer
 @pytest.mark.model
-def test_both_sides_choose_the_same_ids(smollm2_path: Path) -> None:
+def test_both_sides_choose_the_same_ids(smollm2_path: Path, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
     ours = compare_worker.EdgeLLM(os.fspath(smollm2_path), 2, 64)
     theirs = compare_worker.LlamaCpp(os.fspath(smollm2_path), 2, 64)
     assert ours.vocab_size == theirs.vocab_size
     ids = ours._llm.tokenize("The capital of France is")
-    theirs._forget()
+    theirs._hold([])
     theirs._feed(ids)
     assert [theirs._best()] == ours._generate(ids, 1).token_ids
     assert theirs.decode(ids, 4) > 0 and theirs.prefill(ids, 2) > 0
+    assert theirs._held == ids  # the first two were kept, what decode had put behind them was cut
+    theirs.write_logits(ids, os.fspath(tmp_path / "logits"))
+    rows = np.fromfile(tmp_path / "logits", np.float32).reshape(len(ids), -1)
+    assert rows[-1].argmax() == ours._generate(ids, 1).token_ids[0]
