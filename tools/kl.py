@@ -1,11 +1,13 @@
 """Measure accuracy: KL divergence of the CPU backend's logits from the NumPy reference on dequantised weights.
 
     python tools/kl.py MODEL --ids ids.json [--key NAME] [--one-by-one] [--precise]
-    python tools/kl.py MODEL --text "Once upon a time ..."
+    python tools/kl.py MODEL --text "Once upon a time ..." [--cache-type-k q8_0] [--cache-type-v q8_0] [--against-cache f16]
 
 The backend quantises activations and keeps a half-precision cache, the reference does neither, so the mean of
 KL(reference || backend) over all positions is what speed costs. For scale: llama.cpp's own figure is about 0.003 nats
-on SmolLM2-135M Q4_1 and 0.005 on Gemma 3 270M Q4_K_M. The last line is JSON.
+on SmolLM2-135M Q4_1 and 0.005 on Gemma 3 270M Q4_K_M. --against-cache compares with the backend itself and another type of
+cache instead; with --precise that is the cache's own loss, without it activations that round to other int8 add some 0.004
+nats whatever the difference was. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
+CHUNK = 512  # prompt tokens at a time
 ROWS_AT_ONCE = 32  # float64 rows of a large vocabulary are 2 MB each
 
 
@@ -55,6 +58,19 @@ def reference_logits(path: Path, ids: list[int]) -> Floats:
     with open_gguf(path) as gguf:
         program = models.get(gguf.require("general.architecture")).build(gguf.metadata, gguf.tensors)
         return reference.run(program, DequantizedWeights(gguf), ids)
+
+
+def backend_logits(
+    path: Path, args: argparse.Namespace, ids: list[int] | None, cache_type_k: str, cache_type_v: str
+) -> tuple[list[int], Floats]:
+    """-> the ids, those of --text if none are given, and the CPU backend's logits f32[T, V] with a cache of these types."""
+    from edgellm import LLM
+
+    chunk, length = 1 if args.one_by_one else CHUNK, {"max_context": len(ids)} if ids else {}
+    types = {"cache_type_k": cache_type_k, "cache_type_v": cache_type_v}
+    with LLM.load(str(path), threads=args.threads, prefill_chunk=chunk, precise=args.precise, **types, **length) as llm:
+        ids = ids or llm.tokenize(args.text, special=True)
+        return ids, np.array(llm.logits(ids))
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:
@@ -108,25 +124,38 @@ def main() -> None:
     parser.add_argument("--one-by-one", action="store_true", help="feed single tokens, as decoding does")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--precise", action="store_true", help="with activations of two int8 parts")
+    parser.add_argument(
+        "--cache-type-k", default="f16", metavar="TYPE", help="how keys are kept (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--cache-type-v", default="f16", metavar="TYPE", help="how values are kept (default: %(default)s)"
+    )
+    parser.add_argument("--against-cache", metavar="TYPE", help="compare with this type of cache, not with NumPy")
     args = parser.parse_args()
 
-    from edgellm import LLM, EdgeLLMError, hub
+    from edgellm import EdgeLLMError, hub
 
     try:
         path = hub.resolve(args.model)
         ids = load_ids(args.ids, args.key) if args.ids else None
-        chunk = 1 if args.one_by_one else 512
-        with LLM.load(str(path), threads=args.threads, prefill_chunk=chunk, precise=args.precise) as llm:
-            ids = ids or llm.tokenize(args.text, special=True)
-            got = np.array(llm.logits(ids))
-        result = summarize(reference_logits(path, ids), got)
+        types = (args.cache_type_k, args.cache_type_v)
+        ids, got = backend_logits(path, args, ids, *types)
+        if args.against_cache:
+            wanted = backend_logits(path, args, ids, args.against_cache, args.against_cache)[1]
+        else:
+            wanted = reference_logits(path, ids)
+        result = summarize(wanted, got)
     except EdgeLLMError as error:
         sys.exit(f"kl: {error}")
     for name, value in result.items():
         print(f"{name.replace('_', ' '):>22}  {value:.6g}")
-    print(
-        json.dumps({"model": path.name, "tokens": len(ids), "prefill_chunk": chunk, "precise": args.precise, **result})
-    )
+    about = {
+        "model": path.name,
+        "tokens": len(ids),
+        "prefill_chunk": 1 if args.one_by_one else CHUNK,
+        "precise": args.precise,
+    }
+    print(json.dumps(about | {"cache": types, "against": args.against_cache or "reference"} | result))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ Floats = NDArray[np.float32]
 
 TOKENS = BLOCK_SIZE
 MULTIPLE = 8  # head sizes that a kernel's steps divide
-MAX_HEAD_DIM = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,15 @@ class CacheFormat:
     """A format of keys or of values; both sides of every format can be had.
 
     name: as options spell it. k, v: its tiles. query_bytes(head_dim): of a query made ready for its keys, in scratch.
-    rotated: values are kept rotated (rotation.py), so that sums of them have to be rotated back.
+    max_head_dim: the largest head that it can keep. rotated: values are kept rotated (rotation.py), so that sums of them have
+    to be rotated back.
     """
 
     name: str
     k: Tiles
     v: Tiles
     query_bytes: Callable[[int], int]
+    max_head_dim: int = 1 << 16
     rotated: bool = False
 
     def k_tile_bytes(self, head_dim: int) -> int:
@@ -57,8 +58,13 @@ class CacheFormat:
 
     def check(self, head_dim: int) -> None:
         """Raise UnsupportedError for a head size that it cannot keep."""
-        if head_dim % MULTIPLE or not 0 < head_dim <= MAX_HEAD_DIM:
+        if head_dim <= 0 or head_dim % MULTIPLE:
             raise UnsupportedError(
-                f"a cache of the format {self.name} keeps heads of 8 to {MAX_HEAD_DIM} values in multiples of {MULTIPLE}, "
-                f"and this model's have {head_dim}; no cache format keeps them"
+                f"a cache of the format {self.name} keeps heads of multiples of {MULTIPLE} values, and this model's have "
+                f"{head_dim}; no cache format can keep them"
+            )
+        if head_dim > self.max_head_dim:
+            raise UnsupportedError(
+                f"a cache of the format {self.name} keeps heads of at most {self.max_head_dim} values, and this model's have "
+                f"{head_dim}; choose f16"
             )

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import TOKENS, Bytes, CacheFormat, Floats, Tiles
+from .rotation import rotate
 
 STRIPE = 16  # tokens of K, dims of V
+MAX_HEAD_DIM = 512  # a head as floats has to fit into a page of the stack
 Codes = NDArray[np.int16]
 Quantise = Callable[[Floats], tuple[Codes, Any]]
 """f32[dims of a group] -> the codes, and the scale as it is stored."""
@@ -102,14 +104,19 @@ class Layout:
 
 
 def make(
-    name: str, layout: Layout, largest: np.float32, quantise_k: Quantise, quantise_v: Quantise, turn: Any = None
+    name: str,
+    layout: Layout,
+    largest: np.float32,
+    quantise_k: Quantise,
+    quantise_v: Quantise,
+    turns: tuple[bool, bool] = (False, False),
 ) -> CacheFormat:
-    """The format of a layout, of values up to `largest`; turn(x) -> x rotated, its own inverse, if heads are kept rotated."""
+    """The format of a layout, of values up to `largest`; turns: whether keys, whether values are kept rotated."""
 
-    def tiles(tile_bytes: Any, places: Any, quantise: Quantise, width: int, whole: Callable[[int], int]) -> Tiles:
+    def tiles(tile_bytes: Any, places: Any, quantise: Quantise, width: int, whole: Any, turns: bool) -> Tiles:
         def write(tile: Bytes, slot: int, x: Floats) -> None:
             x = np.clip(x, -largest, largest)
-            x = np.clip(turn(x), -largest, largest) if turn else x
+            x = np.clip(rotate(x), -largest, largest) if turns else x
             for first, dims, codes, scale in places(tile, slot, len(x)):
                 some = np.zeros(whole(dims), np.int16)
                 some[:dims], scale[:] = quantise(x[first : first + dims])
@@ -121,14 +128,14 @@ def make(
                 for first, dims, codes, scale in places(tile, slot, head_dim):
                     some = layout.take(np.ascontiguousarray(codes).reshape(-1), width)[:dims]
                     out[slot, first : first + dims] = some.astype(np.float32) * scale.astype(np.float32)
-                out[slot] = turn(out[slot]) if turn else out[slot]
+                out[slot] = rotate(out[slot]) if turns else out[slot]
             return out
 
         return Tiles(tile_bytes, write, read)
 
-    k = tiles(layout.k_tile_bytes, layout.k_places, quantise_k, 2, lambda dims: dims)
-    v = tiles(layout.v_tile_bytes, layout.v_places, quantise_v, 8, padded)
-    return CacheFormat(name, k, v, query_bytes, turn is not None)
+    k = tiles(layout.k_tile_bytes, layout.k_places, quantise_k, 2, lambda dims: dims, turns[0])
+    v = tiles(layout.v_tile_bytes, layout.v_places, quantise_v, 8, padded, turns[1])
+    return CacheFormat(name, k, v, query_bytes, MAX_HEAD_DIM, turns[1])
 
 
 def query_bytes(head_dim: int) -> int:

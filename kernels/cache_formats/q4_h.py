@@ -10,11 +10,11 @@ import numpy as np
 
 from .base import Floats
 from .integers import Codes, Layout, make
-from .rotation import rotate
 from .rounding import largest, to_codes
 
 LARGEST = np.float32(65504 * 8)
 LAYOUT = Layout(4, 32, np.float16)
+TURNS = (True, True)
 
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:
@@ -24,4 +24,4 @@ def quantise(x: Floats) -> tuple[Codes, np.float32]:
     return to_codes(x, scale, -8, 7)
 
 
-FORMAT = make("q4_h", LAYOUT, LARGEST, quantise, quantise, rotate)
+FORMAT = make("q4_h", LAYOUT, LARGEST, quantise, quantise, turns=TURNS)

@@ -13,6 +13,7 @@ from .rounding import largest, to_codes
 
 LARGEST = np.float32(65504 * 127)
 LAYOUT = Layout(8, 32, np.float16)
+TURNS = (True, False)
 
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:
@@ -21,4 +22,4 @@ def quantise(x: Floats) -> tuple[Codes, np.float32]:
     return to_codes(x, scale, -127, 127)
 
 
-FORMAT = make("q8_0", LAYOUT, LARGEST, quantise, quantise)
+FORMAT = make("q8_0", LAYOUT, LARGEST, quantise, quantise, turns=TURNS)

@@ -61,19 +61,19 @@ _FACTORS = 6 * 128  # in the room of weights: six rows of 64 int16, then their f
 
 @dataclass(frozen=True)
 class _Kind:
-    """A format: its layout, the magnitude that its scale can still keep, the range of its codes."""
+    """A format: its layout, the magnitude that its scale can still keep, the range of its codes, what is rotated."""
 
     layout: integers.Layout
     largest: float
     low: float
     high: float
-    rotated: bool = False
+    turns: tuple[bool, bool] = (False, False)
 
 
 _KINDS = {
     "i16": _Kind(i16.LAYOUT, float(i16.LARGEST), -32767.0, 32767.0),
-    "q8_0": _Kind(q8_0.LAYOUT, float(q8_0.LARGEST), -127.0, 127.0),
-    "q4_h": _Kind(q4_h.LAYOUT, float(q4_h.LARGEST), -8.0, 7.0, rotated=True),
+    "q8_0": _Kind(q8_0.LAYOUT, float(q8_0.LARGEST), -127.0, 127.0, q8_0.TURNS),
+    "q4_h": _Kind(q4_h.LAYOUT, float(q4_h.LARGEST), -8.0, 7.0, q4_h.TURNS),
 }
 
 
@@ -101,8 +101,8 @@ def _codes(v, by, low, high):
     return rint(maximum(minimum(mul(v, by), fill(v, high)), fill(v, low)))
 
 
-def _make_head(kind: _Kind) -> Any:
-    largest, rotated = kind.largest, kind.rotated
+def _make_head(kind: _Kind, of_keys: bool) -> Any:
+    largest, rotated = kind.largest, kind.turns[0 if of_keys else 1]
 
     @inline
     def head(x, by, dim, to):
@@ -164,7 +164,7 @@ def _make_scale(kind: _Kind, of_keys: bool) -> Any:
 
 # ---- storing ----
 def _make_store_k(kind: _Kind) -> Kernel:
-    layout, head, scale_of = kind.layout, _make_head(kind), _make_scale(kind, True)
+    layout, head, scale_of = kind.layout, _make_head(kind, True), _make_scale(kind, True)
     group, put_k, low, high = layout.group, putters(layout.bits).put_k, kind.low, kind.high
     step, one, width = pair_words.step_bytes(layout.bits), max(2, layout.bits // 4), layout.scale_bytes(1)
     stripe_bytes = _stripe_bytes(kind)
@@ -186,7 +186,7 @@ def _make_store_k(kind: _Kind) -> Kernel:
 
 
 def _make_store_v(kind: _Kind) -> Kernel:
-    layout, head, scale_of = kind.layout, _make_head(kind), _make_scale(kind, False)
+    layout, head, scale_of = kind.layout, _make_head(kind, False), _make_scale(kind, False)
     group, put_v, low, high = layout.group, putters(layout.bits).put_v, kind.low, kind.high
     pair, one, width = 4 * layout.bits, max(1, layout.bits // 8), layout.scale_bytes(1)
 
@@ -226,7 +226,7 @@ def _query_bytes(dim):
 
 
 def _make_ready(kind: _Kind) -> Kernel:
-    head, by_length = _make_head(kind), kind.layout.group == 0
+    head, by_length = _make_head(kind, True), kind.layout.group == 0
 
     def ready(src, src_stride, scale, shared, dim, rows, to):
         values = room()

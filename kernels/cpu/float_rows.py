@@ -50,7 +50,9 @@ def row_words(rows: int, vectors: int, element: int, read: Read) -> ModuleType:
         # What there is less of is kept in registers.
         if vectors < rows:
             values = [vector(v) for v in range(vectors)]
-            products = ((r, v, factor_r, values[v]) for r in range(rows) for factor_r in [factor(r)] for v in range(vectors))
+            products = (
+                (r, v, factor_r, values[v]) for r in range(rows) for factor_r in [factor(r)] for v in range(vectors)
+            )
         else:
             factors = [factor(r) for r in range(rows)]
             products = ((r, v, factors[r], value) for v in range(vectors) for value in [vector(v)] for r in range(rows))

@@ -17,7 +17,7 @@ from . import simd, vector
 from .dots import INTS, SHORTS
 from .lanes import FLOATS, Tile, float_at, make_tuple, take_apart
 from .simd import word
-from .vector import I8, I16, I32, I64, constant, fma_of, half_to_float, i64, pointer, shuffle, splat, void
+from .vector import I8, I16, I64, constant, fma_of, half_to_float, i64, pointer, shuffle, splat, void
 
 PAIRS = 4  # pairs of a step: eight dims of every head size, eight tokens
 VECTORS = 2
@@ -125,24 +125,25 @@ def scale_f16(b: ir.IRBuilder, p: ir.Value, which: int) -> ir.Value:
 
 
 # ---- one pair of one row times two vectors: sums, codes, address and offset of the row's pair -> sums ----
-def _pair_at(b: ir.IRBuilder, x: ir.Value, offset: int) -> ir.Value:
-    return splat(b, INTS, b.load(pointer(b, b.add(x, I64(offset)), I32), align=4))
-
-
-def _avx2(b: ir.IRBuilder, sums: list[ir.Value], codes: list[ir.Value], x: ir.Value, offset: int) -> list[ir.Value]:
-    """Assembly: LLVM would turn the sums into trees and hoist the broadcasts, and spill."""
-    text = (
-        f"vpbroadcastd {offset}($6), $2\nvpmaddwd $2, $4, $3\nvpmaddwd $2, $5, $2\nvpaddd $3, $0, $0\nvpaddd $2, $1, $1"
-    )
+def _pinned(b: ir.IRBuilder, text: str, sums: list[ir.Value], codes: list[ir.Value], x: ir.Value) -> list[ir.Value]:
+    """Assembly on $0, $1 sums, $2, $3 free registers, $4, $5 codes, $6 address. LLVM would turn sums into trees, hoist
+    broadcasts and spill, and split VNNI's multiply-add in two."""
     kind = ir.FunctionType(ir.LiteralStructType([INTS] * 4), [INTS, INTS, I64, INTS, INTS])
     values = [*(b.bitcast(v, INTS) for v in codes), x, *sums]
     result = b.asm(kind, text, "=&x,=&x,=&x,=&x,x,x,r,0,1", values, True)
     return [b.extract_value(result, v) for v in range(VECTORS)]
 
 
+def _avx2(b: ir.IRBuilder, sums: list[ir.Value], codes: list[ir.Value], x: ir.Value, offset: int) -> list[ir.Value]:
+    text = (
+        f"vpbroadcastd {offset}($6), $2\nvpmaddwd $2, $4, $3\nvpmaddwd $2, $5, $2\nvpaddd $3, $0, $0\nvpaddd $2, $1, $1"
+    )
+    return _pinned(b, text, sums, codes, x)
+
+
 def _vnni(b: ir.IRBuilder, sums: list[ir.Value], codes: list[ir.Value], x: ir.Value, offset: int) -> list[ir.Value]:
-    q, name = _pair_at(b, x, offset), "llvm.x86.avx512.vpdpwssd.256"
-    return [vector.call(b, name, INTS, a, b.bitcast(c, INTS), q) for a, c in zip(sums, codes, strict=True)]
+    mac = "{vex} vpdpwssd" if vector.target().level.name == "avxvnni" else "vpdpwssd"
+    return _pinned(b, f"vpbroadcastd {offset}($6), $2\n{mac} $2, $4, $0\n{mac} $2, $5, $1", sums, codes, x)
 
 
 def _plain(b: ir.IRBuilder, sums: list[ir.Value], codes: list[ir.Value], x: ir.Value, offset: int) -> list[ir.Value]:

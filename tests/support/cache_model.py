@@ -50,9 +50,8 @@ class CacheModel:
         for number, group in enumerate(cache._groups):
             own = [layer for layer, g in enumerate(cache.group_of_layer) if g == number]
             first, last = cache.address(own[0])[0], cache.address(own[-1])[1]
-            dim = layers[own[0]].head_dim
-            blocks = group.pool.num_blocks
-            self.cells.append((_view(first, blocks, dim), _view(last, blocks, -(-dim // 32) * 32)))
+            dim, shape = layers[own[0]].head_dim, (group.pool.num_blocks, cache.block_bytes(number))
+            self.cells.append((_view(first, *shape, dim * 2), _view(last, *shape, -(-dim // 32) * 64)))
 
     def columns(self, group: int, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the contract says that tiles are."""
@@ -111,7 +110,6 @@ class CacheModel:
         self._check_nodes()
 
     def _check_nodes(self) -> None:
-        full = next((number for number, reach in enumerate(self.reaches) if reach.window is None), None)
         for node in self.cache.tree:
             assert 1 <= node.num_tokens <= BLOCK_SIZE and (not node.children or node.num_tokens == BLOCK_SIZE)
             assert node.children or max(node.blocks) != NO_BLOCK, "a leaf of no use"
@@ -127,9 +125,6 @@ class CacheModel:
                 for cells in self.cells[number] if node.held[number] else ():
                     count = node.held[number]
                     assert (cells[node.blocks[number], :count] == hashes[:count]).all(), "kept for other tokens"
-            if full is not None and node.blocks[full] != NO_BLOCK and node.parent.parent is not None:
-                count_of = self.cache._groups[full].pool.count
-                assert count_of(node.blocks[full]) == 1 or count_of(node.parent.blocks[full]) > 1, "cut off"
 
 
 class Stored(NamedTuple):
@@ -199,8 +194,8 @@ def longest_usable(model: CacheModel, token_ids: Sequence[int]) -> int:
     return 0
 
 
-def _view(address: int, num_blocks: int, dim: int) -> Cells:
-    """i64[blocks, 64] over an f16 array of 64 tokens of `dim`: the first 8 bytes of each token's share."""
-    nbytes = num_blocks * BLOCK_SIZE * dim * 2
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-    return memory.view(np.int64).reshape(num_blocks, BLOCK_SIZE, dim // 4)[:, :, 0]
+def _view(address: int, num_blocks: int, block_bytes: int, token_bytes: int) -> Cells:
+    """i64[blocks, 64] over f16 tiles in blocks: the first 8 bytes of each token's share."""
+    nbytes = (num_blocks - 1) * block_bytes + BLOCK_SIZE * token_bytes
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)).view(np.int64)
+    return np.lib.stride_tricks.as_strided(memory, (num_blocks, BLOCK_SIZE), (block_bytes, token_bytes))

@@ -17,8 +17,9 @@ from random_weights import make_random
 from tiny_models import CAN_QUANTISE
 
 from edgellm import paths
-from edgellm.kernels import formats, reference
-from edgellm.kernels.cache_layout import BLOCK_SIZE, k_tile_bytes, v_tile_bytes
+from edgellm.kernels import cache_formats, formats, reference
+from edgellm.kernels.cache_formats import base
+from edgellm.kernels.cache_layout import BLOCK_SIZE
 from edgellm.kernels.cpu.backend import CpuBackend
 from edgellm.kernels.cpu.memory import address, aligned
 from edgellm.kernels.ops import Batch, CacheLayer, Program
@@ -63,60 +64,82 @@ class MemorySource:
 class TrapCache:
     """A cache whose blocks lie in random order and hold no numbers until they are written.
 
-    Blocks of a window layer that fell out of reach are handed out again, as `KVCache` does.
+    Blocks of a window layer that fell out of reach are handed out again, as `KVCache` does. chunk: most tokens of a
+    sequence in a batch, which makes the tables of window layers rings; None: a column for every tile.
     """
 
-    def __init__(self, layers: Sequence[CacheLayer], max_context: int, max_sequences: int, seed: int = 0) -> None:
-        reaches = list(dict.fromkeys((layer.window, layer.num_sink_tokens) for layer in layers))
-        self.layers, windows = layers, [window for window, _ in reaches]
-        self.group_of_layer = tuple(reaches.index((layer.window, layer.num_sink_tokens)) for layer in layers)
-        tiles = -(-max_context // BLOCK_SIZE)
-        self.formats = ("f16", "f16")
-        self.columns_of_group = ((tiles, 1),) * len(reaches)
-        self._kept = [-(-sinks // BLOCK_SIZE) for _, sinks in reaches]
-        count, rng = tiles * max_sequences + 3, np.random.default_rng(seed)
-        self._windows = windows
-        self._free = [rng.permutation(count).tolist() for _ in windows]
-        self.tables = tuple(np.full((max_sequences, tiles), -1, np.int32) for _ in windows)
+    def __init__(
+        self,
+        layers: Sequence[CacheLayer],
+        max_context: int,
+        max_sequences: int,
+        formats: tuple[str, str] = ("f16", "f16"),
+        chunk: int | None = None,
+    ) -> None:
+        self.layers, self.formats = layers, formats
+        self._reaches = list(dict.fromkeys((layer.window, layer.num_sink_tokens) for layer in layers))
+        self.group_of_layer = tuple(self._reaches.index((layer.window, layer.num_sink_tokens)) for layer in layers)
+        tiles, groups = -(-max_context // BLOCK_SIZE), range(len(self._reaches))
+        self.columns_of_group = tuple(self._columns(window, sinks, chunk, tiles) for window, sinks in self._reaches)
+        self.tables = tuple(np.full((max_sequences, sum(c)), -1, np.int32) for c in self.columns_of_group)
+        sizes = [self._tile_bytes(layer) for layer in layers]
         self.block_bytes_of_group = tuple(
-            sum(self._layer_bytes(i) for i, g in enumerate(self.group_of_layer) if g == group)
-            for group in range(len(reaches))
+            sum(sum(size) for size, own in zip(sizes, self.group_of_layer, strict=True) if own == group)
+            for group in groups
         )
+        count, rng = tiles * max_sequences + 3, np.random.default_rng(0)
+        self._free = [rng.permutation(count).tolist() for _ in groups]
+        self._held: list[dict[tuple[int, int], int]] = [{} for _ in groups]  # (sequence, tile) -> block
         self._blocks = [aligned(count * size).reshape(count, -1) for size in self.block_bytes_of_group]
         for blocks in self._blocks:
             blocks[:] = _TRAP
 
-    def _layer_bytes(self, i: int) -> int:
-        layer = self.layers[i]
-        return layer.num_kv_heads * (k_tile_bytes(layer.head_dim) + v_tile_bytes(layer.head_dim))
+    @staticmethod
+    def _columns(window: int | None, sinks: int, chunk: int | None, tiles: int) -> tuple[int, int]:
+        if window is None or chunk is None:
+            return tiles, 1
+        return -(-sinks // BLOCK_SIZE), (window + chunk + BLOCK_SIZE - 2) // BLOCK_SIZE + 1
+
+    def _tile_bytes(self, layer: CacheLayer) -> tuple[int, int]:
+        k, v = (cache_formats.get(name) for name in self.formats)
+        return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
 
     def address(self, layer: int) -> tuple[int, int]:
         group = self.group_of_layer[layer]
-        first = address(self._blocks[group])
-        first += sum(self._layer_bytes(i) for i in range(layer) if self.group_of_layer[i] == group)
-        return first, first + self.layers[layer].num_kv_heads * k_tile_bytes(self.layers[layer].head_dim)
+        before = (
+            self._tile_bytes(x)
+            for x, own in zip(self.layers[:layer], self.group_of_layer, strict=False)
+            if own == group
+        )
+        first = address(self._blocks[group]) + sum(map(sum, before))
+        return first, first + self._tile_bytes(self.layers[layer])[0]
+
+    def _column(self, group: int, tile: int) -> int:
+        kept, ring = self.columns_of_group[group]
+        return tile if tile < kept else kept + (tile - kept) % ring
 
     def reserve(self, sequence: int, first: int, end: int) -> None:
         """Make positions first..end-1 have a place; what position `first` no longer reaches is trapped and freed."""
-        for group, window in enumerate(self._windows):
-            row = self.tables[group][sequence]
-            for tile in range(self._kept[group], 0 if window is None else max(0, first - window + 1) // BLOCK_SIZE):
-                if window is not None and row[tile] >= 0:
-                    self._release(group, int(row[tile]))
-                    row[tile] = -1
+        for group, (window, sinks) in enumerate(self._reaches):
+            held, table = self._held[group], self.tables[group]
+            reached = 0 if window is None else max(0, first - window + 1) // BLOCK_SIZE
+            for tile in sorted(t for s, t in held if s == sequence and -(-sinks // BLOCK_SIZE) <= t < reached):
+                self._release(group, sequence, tile)
             for tile in range(first // BLOCK_SIZE, -(-end // BLOCK_SIZE)):
-                if row[tile] < 0:
-                    row[tile] = self._free[group].pop()
+                if (sequence, tile) not in held:
+                    block = held[sequence, tile] = self._free[group].pop()
+                    assert table[sequence, self._column(group, tile)] < 0, "the ring is too short"
+                    table[sequence, self._column(group, tile)] = block
 
     def clear(self) -> None:
         """Forget all sequences."""
-        for group, table in enumerate(self.tables):
-            for row in table:
-                for block in row[row >= 0].tolist():
-                    self._release(group, block)
-            table[:] = -1
+        for group, held in enumerate(self._held):
+            for sequence, tile in list(held):
+                self._release(group, sequence, tile)
 
-    def _release(self, group: int, block: int) -> None:
+    def _release(self, group: int, sequence: int, tile: int) -> None:
+        block = self._held[group].pop((sequence, tile))
+        self.tables[group][sequence, self._column(group, tile)] = -1
         self._blocks[group][block] = _TRAP
         self._free[group].insert(0, block)
 
@@ -126,7 +149,8 @@ class Machine:
 
     def __init__(self, program: Program, source: Any, max_context: int, max_sequences: int = 4, **options: Any) -> None:
         level = options.pop("level", None)
-        self.cache = TrapCache(program.cache_layers, max_context, max_sequences)
+        cache_options = {name: options.pop(name) for name in ("formats", "chunk") if name in options}
+        self.cache = TrapCache(program.cache_layers, max_context, max_sequences, **cache_options)
         self.backend = CpuBackend(
             program,
             source,
@@ -189,13 +213,12 @@ def dequantised(program: Program, source: Any) -> dict[str, Floats]:
 
 
 @contextmanager
-def rounding_as_the_cpu(source: Any, weights: Mapping[str, Floats]) -> Iterator[None]:
-    """Let reference.py round where the CPU backend is meant to: K and V to halves, what integer kernels read to int8."""
+def rounding_as_the_cpu(
+    source: Any, weights: Mapping[str, Floats], formats: tuple[str, str] = ("f16", "f16")
+) -> Iterator[None]:
+    """Let reference.py round where the CPU backend is meant to: K and V as the cache, what integer kernels read to int8."""
     attention, linear = reference.attention, reference.linear
     reads_int8 = {id(w) for n, w in weights.items() if source.tensors[n].type_name in cpu.INT8_FORMATS}
-
-    def half(x: Floats) -> Floats:
-        return x.astype(np.float16).astype(np.float32)
 
     def rounded_linear(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
         if id(weight) in reads_int8:
@@ -203,13 +226,29 @@ def rounding_as_the_cpu(source: Any, weights: Mapping[str, Floats]) -> Iterator[
             x = (acts.values * acts.scales[..., None]).reshape(x.shape)
         return linear(x, weight, bias)
 
-    def rounded_attention(q: Floats, k: Floats, v: Floats, *rest: Any, **options: Any) -> Floats:
-        return attention(q, half(k), half(v), *rest, **options)
+    def rounded_attention(
+        q: Floats, k: Floats, v: Floats, heads: int, layer: CacheLayer, *rest: Any, **named: Any
+    ) -> Floats:
+        k_kind, v_kind = (cache_formats.get(name) for name in formats)
+        k, v = through_tiles(k_kind.k, k, layer.head_dim), through_tiles(v_kind.v, v, layer.head_dim)
+        return attention(q, k, v, heads, layer, *rest, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "linear", rounded_linear)
         patch.setattr(reference, "attention", rounded_attention)
         yield
+
+
+def through_tiles(tiles: base.Tiles, x: Floats, dim: int) -> Floats:
+    """f32[T, G * D] as it comes back from a cache's tiles."""
+    out, room = np.empty_like(x), np.zeros(tiles.tile_bytes(dim), np.uint8)
+    for g in range(0, x.shape[1], dim):
+        for first in range(0, len(x), BLOCK_SIZE):
+            some = x[first : first + BLOCK_SIZE, g : g + dim]
+            for slot, row in enumerate(some):
+                tiles.write(room, slot, np.ascontiguousarray(row))
+            out[first : first + BLOCK_SIZE, g : g + dim] = tiles.read(room, dim)[: len(some)]
+    return out
 
 
 def row_errors(got: Floats, want: Floats) -> NDArray[np.float64]:
