@@ -19,7 +19,7 @@ def length(x: Floats) -> np.float32:
         lanes[: len(some)] = (some.astype(np.float64) * some + lanes[: len(some)]).astype(np.float32)
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    return np.sqrt(lanes[0])
+    return np.float32(np.sqrt(lanes[0]))
 
 
 def largest(x: Floats) -> np.float32:
