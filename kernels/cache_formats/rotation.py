@@ -18,7 +18,8 @@ def block(head_dim: int) -> int:
 
 def factor(head_dim: int) -> np.float32:
     """What the sums are multiplied with."""
-    return np.float32(np.float32(1) / np.sqrt(np.float32(block(head_dim))))
+    by: np.float32 = np.float32(1) / np.sqrt(np.float32(block(head_dim)))
+    return by
 
 
 def rotate(x: Floats) -> Floats:
