@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from .simd import like, word
-from .vector import I32, I64, constant, f32x8, f32x32, fma_of, i64, pointer, shuffle, shuffle_two
+from .vector import I32, I64, constant, f32x8, f32x32, fma_of, i64, pointer, shuffle, unpack
 
 
 def _fold(b: ir.IRBuilder, v: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
@@ -30,14 +30,8 @@ fold_max = word(f32x8, f32x32)(lambda b, v: _fold(b, v, _larger))
 def rows_max(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """The largest of each of eight vectors, f32[8, 8] in memory: a transposition that takes the maximum on its way."""
     rows = [b.load(pointer(b, b.add(address, I64(32 * i)), f32x8.llvm), align=4) for i in range(8)]
-    moves = (
-        ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
-        ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
-        ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
-    )
-    for low, high in moves:
-        pairs = zip(rows[::2], rows[1::2], strict=True)
-        rows = [_larger(b, shuffle_two(b, x, y, low), shuffle_two(b, x, y, high)) for x, y in pairs]
+    for run in (1, 2, 4):
+        rows = [_larger(b, *unpack(b, x, y, run)) for x, y in zip(rows[::2], rows[1::2], strict=True)]
     return rows[0]
 
 
