@@ -37,8 +37,8 @@ class CacheFormat:
     """A format of keys or of values; both sides of every format can be had.
 
     name: as options spell it. k, v: its tiles. query_bytes(head_dim): of a query made ready for its keys, in scratch.
-    max_head_dim: the largest head that it can keep. rotated: values are kept rotated (rotation.py), so that sums of them have
-    to be rotated back.
+    max_head_dim: the largest head that it can keep. rotated: in blocks of at most how many dims values are kept
+    rotated (rotation.py), so that sums of them have to be rotated back; 0 if not.
     """
 
     name: str
@@ -46,7 +46,7 @@ class CacheFormat:
     v: Tiles
     query_bytes: Callable[[int], int]
     max_head_dim: int = 1 << 16
-    rotated: bool = False
+    rotated: int = 0
 
     def k_tile_bytes(self, head_dim: int) -> int:
         """Bytes of BLOCK_SIZE tokens' keys of one head, a multiple of 64."""

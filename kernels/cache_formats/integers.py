@@ -72,7 +72,7 @@ class Layout:
         at = 0
         for first, dims in self.groups(head_dim):
             begin = at + self.scale_bytes(TOKENS)
-            scale = tile[at:begin].view(self.scale)[slot : slot + 1]
+            scale: NDArray[Any] = tile[at:begin].view(self.scale)[slot : slot + 1]
             at = begin + self.code_bytes(TOKENS * padded(dims))
             codes = tile[begin:at].view(np.int16 if self.bits == 16 else np.uint8)
             yield (
@@ -100,7 +100,8 @@ class Layout:
         if self.bits == 8:
             return stored.view(np.int8).astype(np.int16)
         both = stored.reshape(-1, 1, width) >> np.array([[[0]], [[4]]], np.uint8).reshape(1, 2, 1) & np.uint8(15)
-        return (both.astype(np.int16).reshape(-1) ^ np.int16(8)) - np.int16(8)
+        codes: Codes = (both.astype(np.int16).reshape(-1) ^ np.int16(8)) - np.int16(8)
+        return codes
 
 
 def make(
@@ -109,14 +110,15 @@ def make(
     largest: np.float32,
     quantise_k: Quantise,
     quantise_v: Quantise,
-    turns: tuple[bool, bool] = (False, False),
+    turns: tuple[int, int] = (0, 0),
 ) -> CacheFormat:
-    """The format of a layout, of values up to `largest`; turns: whether keys, whether values are kept rotated."""
+    """The format of a layout, of values up to `largest`; turns: in blocks of how many dims keys and values are
+    kept rotated, 0 if not."""
 
-    def tiles(tile_bytes: Any, places: Any, quantise: Quantise, width: int, whole: Any, turns: bool) -> Tiles:
+    def tiles(tile_bytes: Any, places: Any, quantise: Quantise, width: int, whole: Any, turns: int) -> Tiles:
         def write(tile: Bytes, slot: int, x: Floats) -> None:
             x = np.clip(x, -largest, largest)
-            x = np.clip(rotate(x), -largest, largest) if turns else x
+            x = np.clip(rotate(x, turns), -largest, largest) if turns else x
             for first, dims, codes, scale in places(tile, slot, len(x)):
                 some = np.zeros(whole(dims), np.int16)
                 some[:dims], scale[:] = quantise(x[first : first + dims])
@@ -128,7 +130,7 @@ def make(
                 for first, dims, codes, scale in places(tile, slot, head_dim):
                     some = layout.take(np.ascontiguousarray(codes).reshape(-1), width)[:dims]
                     out[slot, first : first + dims] = some.astype(np.float32) * scale.astype(np.float32)
-                out[slot] = rotate(out[slot]) if turns else out[slot]
+                out[slot] = rotate(out[slot], turns) if turns else out[slot]
             return out
 
         return Tiles(tile_bytes, write, read)

@@ -10,11 +10,12 @@ import numpy as np
 
 from .base import Floats
 from .integers import Codes, Layout, make
+from .rotation import WHOLE
 from .rounding import largest, to_codes
 
 LARGEST = np.float32(65504 * 8)
 LAYOUT = Layout(4, 32, np.float16)
-TURNS = (True, True)
+TURNS = (WHOLE, WHOLE)
 
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:

@@ -13,7 +13,7 @@ from .rounding import largest, to_codes
 
 LARGEST = np.float32(65504 * 127)
 LAYOUT = Layout(8, 32, np.float16)
-TURNS = (True, False)
+TURNS = (32, 0)
 
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:

@@ -21,7 +21,6 @@ from .simd import (
     call_score,
     call_store,
     call_weigh,
-    exp2,
     inline,
     load_f32,
     load_f32x8,
@@ -58,6 +57,7 @@ from .slots import (
     THREADS,
 )
 from .softmax import PEAKS_BYTES, ROW_BYTES, cap, clear, join, join_rows, soften
+from .softmax_words import exp2
 
 _LANES = 32  # byte of a state where the lanes of its sum begin
 
@@ -200,7 +200,7 @@ def combine(op, ctx, thread, chunk):
     """Join the partial rows of one token and head in order, and divide by the sum of weights.
 
     0 partial rows, 1 bytes of one head in one, 2 heads, 3 head_dim, 4 where each token's partial rows are: i64[T, 3] first
-    row, rows, rows from one to the next, 5 learned sinks f32[heads] (0: none), 6 whether values are kept rotated, 7.. out.
+    row, rows, rows from one to the next, 5 learned sinks f32[heads] (0: none), 6 values rotated together (0: none), 7.. out.
     """
     heads, dim, part_bytes = arg(op, 2), arg(op, 3), arg(op, 1)
     token, h = chunk // heads, chunk % heads
@@ -220,7 +220,7 @@ def combine(op, ctx, thread, chunk):
     if arg(op, 6) != 0:
         for d in range(0, dim, 32):
             store_f32x32(first + 4 * d, mul(load_f32x32(first + 4 * d), by))
-        rotate(first, dim)
+        rotate(first, dim, arg(op, 6))
         by = splat32(np.float32(1))
     for d in range(0, dim, 32):
         _emit(op, 7, ctx, thread, token, 4 * (h * dim + d), mul(load_f32x32(first + 4 * d), by), dim - d)

@@ -30,10 +30,9 @@ from .simd import (
     splat8,
     splat32,
     store_f32x32,
-    unpack,
     word,
 )
-from .vector import I8, I32, I64, f32x8, i64, pointer, void
+from .vector import I8, I32, I64, f32x8, i64, pointer, unpack, void
 
 Kernel = Callable[..., None]
 _FETCH_BYTES = 8 << 10  # a tile of more is fetched half a tile ahead: a whole one would drive others out of L1

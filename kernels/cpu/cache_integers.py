@@ -67,7 +67,7 @@ class _Kind:
     largest: float
     low: float
     high: float
-    turns: tuple[bool, bool] = (False, False)
+    turns: tuple[int, int] = (0, 0)
 
 
 _KINDS = {
@@ -102,7 +102,7 @@ def _codes(v, by, low, high):
 
 
 def _make_head(kind: _Kind, of_keys: bool) -> Any:
-    largest, rotated = kind.largest, kind.turns[0 if of_keys else 1]
+    largest, turns = kind.largest, kind.turns[0 if of_keys else 1]
 
     @inline
     def head(x, by, dim, to):
@@ -111,8 +111,8 @@ def _make_head(kind: _Kind, of_keys: bool) -> Any:
         for d in range(0, dim, 32):
             v = keep(mul(load_f32x32(x + 4 * d), splat32(by)), 0, dim - d, zero)
             store_f32x32(to + 4 * d, maximum(fill(v, -largest), minimum(fill(v, largest), v)))
-        if rotated:
-            rotate(to, dim)
+        if turns > 0:
+            rotate(to, dim, turns)
             for d in range(0, dim, 32):
                 v = load_f32x32(to + 4 * d)
                 store_f32x32(to + 4 * d, maximum(fill(v, -largest), minimum(fill(v, largest), v)))

@@ -20,9 +20,9 @@ def butterfly8(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
 
 
 @inline
-def rotate(at, dim):
-    """f32[dim] at `at`; dim is a multiple of 8."""
-    size, half = dim & -dim, 8
+def rotate(at, dim, most):
+    """f32[dim] at `at` in blocks of at most `most` values; dim is a multiple of 8."""
+    size, half = min(dim & -dim, most), 8
     for p in range(at, at + 4 * dim, 32):
         store_f32x8(p, butterfly8(load_f32x8(p)))
     while half < size:

@@ -17,15 +17,15 @@ FEW = 8
 """At most this many tokens of a sequence are shared out by splits."""
 
 
-def max_partial_rows(max_tokens: int, max_sequences: int, max_context: int) -> int:
-    """Partial rows that any batch needs. max_context: tokens that one can reach, beside sink tokens."""
-    splits = -(-max_context // SPLIT) + 2
+def max_partial_rows(max_tokens: int, max_sequences: int, reach: int) -> int:
+    """Partial rows that any batch needs. reach: positions that a batch's tokens look back on."""
+    splits = -(-reach // SPLIT) + 2
     return max_tokens + min(max_tokens, FEW * max_sequences) * splits
 
 
-def max_tasks(max_tokens: int, max_sequences: int, max_context: int) -> int:
+def max_tasks(max_tokens: int, max_sequences: int, reach: int) -> int:
     """Tasks that any batch needs: one per split and sequence and one for sink tokens, or one per token."""
-    return max_tokens + max_sequences * (-(-max_context // SPLIT) + 2)
+    return max_tokens + max_sequences * (-(-reach // SPLIT) + 2)
 
 
 def runs(sequences: NDArray[np.int32]) -> list[tuple[int, int]]:

@@ -126,10 +126,12 @@ def make_engine(
     eog_ids: ListOf[int] = (),
     prefill_chunk: int = 16,
     max_sequences: int = 3,
-    memory_bytes: int | None = None,
+    memory: float | None = None,
 ) -> tuple[Engine, ScriptedBackend]:
-    """An engine on a scripted backend, one cache layer per window."""
+    """An engine on a scripted backend, one cache layer per window. memory: in times what one sequence needs."""
     layers = [CacheLayer(1, LAYER_DIM, window) for window in windows]
+    one = KVCache.needed_bytes(layers, max_context, 1, prefill_chunk)
+    memory_bytes = None if memory is None else int(memory * one)
     cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes)
     backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)
     config = EngineConfig(prefill_chunk=prefill_chunk, max_sequences=max_sequences)

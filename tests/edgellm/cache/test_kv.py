@@ -231,6 +231,15 @@ def test_o25_a_window_is_used_again_whole_or_not_at_all(chunk: int) -> None:
         model.check_holders([])
 
 
+def test_a_shorter_match_with_its_window_is_better_than_a_longer_one_without() -> None:
+    model = make_model([None, 8], 2048, 8)
+    leave_behind(model, [1] * 30 + [5], 8)
+    leave_behind(model, [1] * 40 + [6] * 300, 8)
+    slot, cached = model.cache.open([1] * 50)
+    assert cached == 30
+    fill(model, slot, [1] * 50, cached, 8)
+
+
 def test_sink_tokens_are_part_of_what_must_be_there() -> None:
     layers = make_layers([(8, 4)])
     model = CacheModel(KVCache(layers, None, 1, 16), layers)
@@ -277,6 +286,22 @@ def test_a_sequence_alone_always_has_room_even_to_copy() -> None:
     model.check(other, make_path([1] * 256), 256)
     model.cache.close(slot)
     fill(model, other, [1] * 320, 256)
+
+
+def test_a_twin_s_share_of_what_is_kept_does_not_tie_up_what_comes_before() -> None:
+    layers = make_layers([(None, 0)])
+    model = CacheModel(KVCache(layers, 256, 3, 64, memory_bytes=KVCache.needed_bytes(layers, 256, 1, 64)), layers)
+    first, second = model.cache.open()[0], model.cache.open()[0]
+    fill(model, first, [3] * 64)
+    fill(model, second, [3] * 128)
+    twin = model.cache.fork(second)
+    for slot, length in ((first, 64), (second, 128)):
+        model.cache.keep(slot, [3] * length)
+        model.cache.close(slot)
+    assert len(model.cache._groups[0].pool.idle) == 1, "the first tile's, of which the twin has another copy"
+    fill(model, twin, [3] * 256, 128)
+    model.check(twin, make_path([3] * 256), 255)
+    model.check_holders([twin])
 
 
 def test_a_place_that_outlives_the_process_is_asked_and_told() -> None:
@@ -330,9 +355,9 @@ def test_a_store_larger_than_memory_gives_what_fits() -> None:
 
 
 def test_blocks_as_bytes() -> None:
-    layers = [CacheLayer(2, 64), CacheLayer(1, 96, window=70), CacheLayer(1, 33)]
+    layers = [CacheLayer(2, 64), CacheLayer(1, 96, window=70), CacheLayer(1, 40)]
     cache = KVCache(layers, 128, 1, 16)
-    assert cache.block_bytes(0) == 2 * 64 * 64 * 4 + 64 * (33 + 64) * 2 and cache.block_bytes(1) == 64 * 96 * 4
+    assert cache.block_bytes(0) == 2 * 64 * 64 * 4 + 64 * (40 + 64) * 2 and cache.block_bytes(1) == 64 * 96 * 4
     data = np.random.default_rng(0).bytes(cache.block_bytes(0))
     cache.write_block(0, 1, data)
     assert cache.read_block(0, 1) == data

@@ -75,14 +75,15 @@ def test_an_outlier_spoils_no_rotated_head() -> None:
     assert np.square(through(k, x) - x).mean() < np.square(through(v, x) - x).mean() / 2
 
 
+@pytest.mark.parametrize("most", [16, 32, rotation.WHOLE])
 @pytest.mark.parametrize("dim", DIMS)
-def test_rotation(dim: int) -> None:
-    matrix = np.array([rotation.rotate(row) for row in np.eye(dim, dtype=np.float32)])
-    n = rotation.block(dim)
+def test_rotation(dim: int, most: int) -> None:
+    matrix = np.array([rotation.rotate(row, most) for row in np.eye(dim, dtype=np.float32)])
+    n = rotation.block(dim, most)
     signs = np.array([[(-1.0) ** bin(i & j).count("1") for j in range(n)] for i in range(n)])
-    assert np.abs(matrix - np.kron(np.eye(dim // n), signs * n**-0.5)).max() < 1e-6
+    assert n <= most and np.abs(matrix - np.kron(np.eye(dim // n), signs * n**-0.5)).max() < 1e-6
     x = np.random.default_rng(0).standard_normal(dim).astype(np.float32)
-    assert np.allclose(rotation.rotate(rotation.rotate(x)), x, atol=1e-5)
+    assert np.allclose(rotation.rotate(rotation.rotate(x, most), most), x, atol=1e-5)
 
 
 def test_small_floats_are_those_of_ocp() -> None:

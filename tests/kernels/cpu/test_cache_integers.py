@@ -18,7 +18,7 @@ from edgellm.kernels.cpu import cache_kernels, objects, threads
 from edgellm.kernels.cpu.memory import address, aligned
 
 LAYOUTS: dict[str, integers.Layout] = {"i16": i16.LAYOUT, "q8_0": q8_0.LAYOUT, "q4_h": q4_h.LAYOUT}
-TURNS = {"i16": (False, False), "q8_0": q8_0.TURNS, "q4_h": q4_h.TURNS}
+TURNS = {"i16": (0, 0), "q8_0": q8_0.TURNS, "q4_h": q4_h.TURNS}
 DIMS = (8, 24, 40, 64, 80, 96, 128, 256, 512)
 each_format = pytest.mark.parametrize("name", LAYOUTS)
 each_level = pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
@@ -104,7 +104,7 @@ def test_queries_made_ready(level: str, name: str) -> None:
             address(rows), rows.strides[0], int(scale.view(np.int32)), shared, dim, len(x), address(out)
         )
         for row, got in zip(x * scale, out, strict=True):
-            turned = rotation.rotate(row) if TURNS[name][0] else row
+            turned = rotation.rotate(row, TURNS[name][0]) if TURNS[name][0] else row
             codes, factor = i16.quantise_k(turned) if name == "i16" else rounding.ready(turned)
             assert np.array_equal(got[: 2 * dim].view(np.int16), codes), dim
             assert np.array_equal(got[2 * dim : 2 * dim + 4].view(np.float32), [factor], equal_nan=True)

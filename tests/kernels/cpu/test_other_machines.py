@@ -290,45 +290,21 @@ def test_arm_attention(
         ))  # fmt: skip
         tiles = [kind.k_tile_bytes(dim), kind.v_tile_bytes(dim)]
         cache = on_arm.arena.aligned(blocks * kv * sum(tiles))
-        places = [
-            address(cache),
-            address(cache) + kv * tiles[0],
-            address(table),
-            0,
-            0,
-            blocks,
-            kv * sum(tiles),
-            *tiles,
-            kv,
-        ]
+        places = [address(cache), address(cache) + kv * tiles[0], address(table), 0, 0, blocks]
+        places += [kv * sum(tiles), *tiles, kv]
         partials = on_arm.arena.aligned(tasks.max_partial_rows(total, 1, 512) * 4 * lower.partial_bytes(dim))
         out = cpu.make_rows(np.zeros((count, 4 * dim), np.float32))
         context = {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros), slots.THREADS: 1}
-        arguments = [
-            address(k),
-            k.strides[0],
-            address(v),
-            v.strides[0],
-            *places,
-            dim,
-            parts["store_k"],
-            parts["store_v"],
-        ]
+        arguments = [address(k), k.strides[0], address(v), v.strides[0], *places, dim]
+        arguments += [parts["store_k"], parts["store_v"]]
         cpu.call(level, "store_kv", arguments, range(total * kv), context)
         context[slots.POSITIONS] = address(positions) + 8 * at
         arguments = [address(q), q.strides[0], *places, 2, dim, address(work), window, cpu.float_word(0.2)]
         arguments += [cpu.float_word(9.0), sinks, address(q), address(partials), lower.partial_bytes(dim)]
         arguments += [parts["ready"], parts["score"], parts["weigh"], kind.query_bytes(dim)]
         cpu.call(level, "attend", arguments, range(n * kv), context)
-        arguments = [
-            address(partials),
-            lower.partial_bytes(dim),
-            4,
-            dim,
-            address(where),
-            address(cap),
-            int(kind.rotated),
-        ]
+        arguments = [address(partials), lower.partial_bytes(dim), 4, dim, address(where), address(cap)]
+        arguments += [int(kind.rotated)]
         arguments += [address(out), out.strides[0], slots.STORE, 1, 1]
         cpu.call(level, "combine", arguments, range(count * 4), context)
         results[level] = [a.tobytes() for a in (cache, out)]
