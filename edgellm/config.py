@@ -61,8 +61,8 @@ class EngineConfig:
     the memory), or the path of a file that `edgellm pack --output` wrote. "auto" and "packed" use such a file in its usual place.
     precise: multiply with activations of about 15 bits instead of 8: logits much nearer to those of float32 arithmetic, for a
     prefill at half speed.
-    cache_type_k, cache_type_v: how keys and values are kept: "f16", "bf16", "i16" (16-bit integers), "q8_0" (8 bits), "q4_h" (4 bits, rotated by a
-    Hadamard matrix), "e4m3" or "e5m2" (8-bit floats).
+    cache_type_k, cache_type_v: how keys and values are kept: "f16", "bf16", "i16" (16-bit integers), "q8_0" (8 bits), "q4_h"
+    (4 bits, rotated by a Hadamard matrix), "e4m3" or "e5m2" (8-bit floats).
     cache_memory: bytes for keys and values, of running sequences and of earlier ones whose beginning may come again; None
     for twice what max_sequences of max_context tokens need.
     disk_cache: bytes of disk on which beginnings outlive the process; 0 keeps none.

@@ -62,9 +62,8 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
         case "attention":
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
-            return attention(
-                *x[:3], a["num_heads"], layer, a["scale"], a["softcap"], sinks=w[0] if w else None, sink_q=sink_q
-            )
+            scale, softcap, sinks = a["scale"], a["softcap"], w[0] if w else None
+            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "add":

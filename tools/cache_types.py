@@ -161,8 +161,8 @@ def make_section(results: Sequence[dict[str, Any]], args: argparse.Namespace) ->
     return "\n\n".join(parts)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure all models; print tables, then one JSON line. Return 2 where something is missing."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("models", nargs="*", default=["smollm2", "gemma3-270m"], help="a path, an alias or owner/repo")
@@ -174,6 +174,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("-t", "--threads", type=int, default=2, metavar="N", help="of each side (default: %(default)s)")
     add("--peer-python", default=sys.executable, metavar="PATH", help="interpreter that has llama_cpp")
     add("--markdown", type=Path, metavar="FILE", help="page whose section `cache-types` is written")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure all models; print tables, then one JSON line. Return 2 where something is missing."""
+    parser = make_parser()
     args = parser.parse_args(argv)
     for name in ("num_tokens", "depth", "rounds", "threads"):
         if getattr(args, name) < 1:

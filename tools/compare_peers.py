@@ -7,7 +7,7 @@ Each side holds the model in a process of its own that sleeps while the other me
 first; only figures of the same run may be compared, since a machine's speed moves by a third between minutes. --busy
 keeps one more process spinning beside them, as on a laptop in use. The peer may live in another environment:
 --peer-python names the interpreter that has llama_cpp. --markdown writes the section "peers" of a page, "peers-busy" with
---busy. The last line is JSON. Exit code 2: the peer is missing.
+--busy, "peers-deep" at a depth. The last line is JSON. Exit code 2: the peer is missing.
 """
 
 from __future__ import annotations
@@ -244,7 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         results = [compare(name, str(hub.resolve(name)), args) for name in args.models]
         if args.markdown:
-            pages.put_section(args.markdown, "peers-busy" if args.busy else "peers", make_section(results, args))
+            section = "peers-busy" if args.busy else "peers-deep" if args.depth else "peers"
+            pages.put_section(args.markdown, section, make_section(results, args))
     except (WorkerError, EdgeLLMError, pages.PageError) as error:
         print(f"compare_peers: {error}", file=sys.stderr)
         return 2

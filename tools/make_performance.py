@@ -4,7 +4,7 @@
 
 Runs the other tools one after the other, each as a program; each rewrites its section of the page, and the chart. Big
 random models of 1B (Q4_0, Q4_K_M, Q8_0; 2.5 GB) are made in FOLDER, or found there from last time, and join the
-comparison. Takes about half an hour, a few minutes with --quick. Exit code: that of the first tool that failed.
+comparison. Takes about an hour, a few minutes with --quick. Exit code: that of the first tool that failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ TOOLS = Path(__file__).resolve().parent
 PAGE = TOOLS.parent / "docs" / "performance.md"
 MODELS = ("smollm2", "gemma3-270m")
 BIG_FORMATS = ("Q4_0", "Q4_K_M", "Q8_0")
-STEPS = ("peak", "formats", "threads", "peers", "peers-busy")
+STEPS = ("peak", "formats", "threads", "peers", "peers-busy", "peers-deep", "cache-types")
+DEPTH = "4096"
 
 Command = tuple[str, list[str]]  # step, arguments of Python
 
@@ -37,7 +38,9 @@ def list_commands(args: argparse.Namespace) -> list[Command]:
                 options = ["--vocabulary", str(args.vocabulary), "--format", form]
                 commands.append(("synthesise", [str(TOOLS / "synthesise.py"), str(path), *options]))
     rounds = ["-r", "3"] if args.quick else []
-    peers = [str(TOOLS / "compare_peers.py"), *models, "--peer-python", args.peer_python, *page, *rounds]
+    peer = ["--peer-python", args.peer_python]
+    peers = [str(TOOLS / "compare_peers.py"), *models, *peer, *page, *rounds]
+    deep = [str(TOOLS / "compare_peers.py"), *args.models, *peer, *page, *rounds]
     chart = ["--chart", str(args.page.with_name("formats.svg"))]
     commands += [
         ("peak", [str(TOOLS / "peak.py"), *page, *rounds]),
@@ -45,6 +48,8 @@ def list_commands(args: argparse.Namespace) -> list[Command]:
         ("threads", [str(TOOLS / "bench_threads.py"), args.models[0], *page, *rounds]),
         ("peers", peers),
         ("peers-busy", [*peers, "--busy"]),
+        ("peers-deep", [*deep, "-d", DEPTH]),
+        ("cache-types", [str(TOOLS / "cache_types.py"), *args.models, *peer, *page, *rounds]),
     ]
     return [command for command in commands if command[0] not in args.skip]
 

@@ -108,19 +108,22 @@ class KVCache:
         self._limits[slot] = 0
         return slot, found.num_tokens
 
-    def fork(self, slot: int) -> int:
+    def fork(self, slot: int, num_tokens: int | None = None) -> int:
         """-> a free slot that holds what `slot` holds, without a copy until one of them writes.
 
-        Raises ResourceError when all `max_sequences` slots are taken.
+        num_tokens: those that have been computed; None: all that have a place. Raises ResourceError when all
+        `max_sequences` slots are taken.
         """
         self._check_open(slot)
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
+        length = self._lengths[slot] if num_tokens is None else num_tokens
+        assert length <= self._lengths[slot], "these tokens are not in the cache"
         twin = self._slots.allocate()
         for group in self._groups:
             for tile, block in group.tiles(slot):
                 group.share(twin, tile, block)
-        self._lengths[twin] = self._lengths[slot]
+        self._lengths[slot] = self._lengths[twin] = length
         self._limits[slot] = self._limits[twin] = 0
         return twin
 
@@ -230,8 +233,8 @@ class KVCache:
             data = {group: self.read_block(group, blocks[group]) for group in groups}
             self.storage.write(parent.key, unpack_tokens(tokens), data)
         if len(tokens) == NODE_BYTES:
-            # Who holds a full node's block holds those of the path to it, so that the tree can always give up leaf after
-            # leaf: a slot that computed a tile which the tree had by then takes the tree's.
+            # A slot that computed what the tree had by then takes the tree's: the same bits need one block, and who uses
+            # a node uses those above it, so that what nobody uses is leaves.
             for number, group in enumerate(self._groups):
                 if blocks[number] not in (NO_BLOCK, node.blocks[number]) and node.held[number] == BLOCK_SIZE:
                     group.share(slot, tile, node.blocks[number])
@@ -247,30 +250,30 @@ class KVCache:
     def _load(self, tokens: bytes, sources: Sequence[Source]) -> None:
         """Bring stored nodes into the tree, in order, as far as there is room and nothing is damaged."""
         held = []  # what this needs must not be evicted for what it needs next
-        stored: dict[int, list[Source]] = {source.tile: [] for source in sources}
-        for source in sources:
-            if isinstance(source.node, Node):
-                self._groups[source.group].pool.share(source.node.blocks[source.group])
-                held.append((source.tile, source.group, source.node.blocks[source.group]))
-            else:
-                stored[source.tile].append(source)
-        parent, nothing = self.tree.root, [NO_BLOCK] * len(self._groups)
+        stored: dict[int, list[tuple[Source, int]]] = {source.tile: [] for source in sources}
         try:
-            for tile in range(max(stored) + 1):
-                for source in stored.get(tile, ()):
+            for source in sorted(sources, key=lambda source: (not isinstance(source.node, Node), source.tile)):
+                pool = self._groups[source.group].pool
+                if isinstance(source.node, Node):
+                    block = source.node.blocks[source.group]
+                    pool.share(block)
+                else:
                     block = self._groups[source.group].allocate()
-                    held.append((tile, source.group, block))
-                    if not self._load_block(parent, source, block):
-                        return
-                if tile < max(stored):
-                    chunk = tokens[tile * NODE_BYTES : (tile + 1) * NODE_BYTES]
-                    parent = self.tree.insert(parent, chunk, nothing)[0]
+                    stored[source.tile].append((source, block))
+                held.append((source.tile, source.group, block))
         except ResourceError:
-            return  # no room for more: what there is, is used
-        finally:
-            for _, group, block in sorted(held, reverse=True):
-                self._groups[group].pool.release(block)
-            self.tree.prune(parent)
+            pass  # no room for more: what there is, is used
+        # From here on nothing is evicted, so the nodes of the path stay.
+        parent, nothing = self.tree.root, [NO_BLOCK] * len(self._groups)
+        for tile in range(max(stored) + 1):
+            if not all(self._load_block(parent, source, block) for source, block in stored.get(tile, ())):
+                break
+            if tile < max(stored):
+                chunk = tokens[tile * NODE_BYTES : (tile + 1) * NODE_BYTES]
+                parent = self.tree.insert(parent, chunk, nothing)[0]
+        for _, group, block in sorted(held, reverse=True):
+            self._groups[group].pool.release(block)
+        self.tree.prune(parent)
 
     def _load_block(self, parent: Node, source: Source, block: int) -> bool:
         """Fill a block from the storage and put it into the tree. -> False if the storage has lost it."""

@@ -14,7 +14,6 @@ from ..kernels.cache_layout import BLOCK_SIZE
 from ..kernels.ops import CacheLayer
 from .groups import Reach, layer_groups, list_reaches
 
-ALIGNMENT = 64
 SPARE = 2  # by default, memory for so many times what the sequences need: the rest holds what earlier ones left
 
 Formats = tuple[str, str]
@@ -27,16 +26,10 @@ def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
     return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
 
 
-def array_bytes(layer: CacheLayer, num_blocks: int, formats: Formats) -> tuple[int, int]:
-    """Bytes of a layer's K and V arrays, each a multiple of ALIGNMENT."""
-    k_bytes, v_bytes = tile_bytes(layer, formats)
-    return -(-num_blocks * k_bytes // ALIGNMENT) * ALIGNMENT, -(-num_blocks * v_bytes // ALIGNMENT) * ALIGNMENT
-
-
 def total_bytes(layers: Sequence[CacheLayer], num_blocks: Sequence[int], formats: Formats) -> int:
     """Bytes of all layers whose groups have `num_blocks` blocks."""
     groups = layer_groups(layers)
-    return sum(sum(array_bytes(x, num_blocks[g], formats)) for x, g in zip(layers, groups, strict=True))
+    return sum(num_blocks[g] * sum(tile_bytes(layer, formats)) for layer, g in zip(layers, groups, strict=True))
 
 
 def needed_bytes(

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from .folder import make_private
+
 PIECE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
 _PAUSE_BYTES = 16 << 20
@@ -123,7 +125,8 @@ class ModelHash:
 
     def _remember(self, found: bytes) -> None:
         with contextlib.suppress(OSError):  # then it is made again next time
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private(self._folder.parent)
+            make_private(self._folder)
             handle, temporary = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(_MAGIC + found + hashlib.sha256(found).digest())

@@ -99,8 +99,10 @@ def find_prefix(
     tree: PrefixTree, reaches: Sequence[Reach], full: int | None, tokens: bytes, storage: Storage | None = None
 ) -> Prefix:
     """The longest usable beginning of packed `tokens`. full: the group without a window, if there is one."""
-    tiles = _walk(tree, full, tokens, storage)
     needy = [group for group, reach in enumerate(reaches) if any(map(len, reach.needed_tiles(1)))]
+    if not needy:
+        return Prefix(len(tokens) // TOKEN_BYTES, [])  # each token sees itself only
+    tiles = _walk(tree, full, tokens, storage)
     # Windows first: they are what is missing, and full layers have the most tiles to list.
     order = sorted(enumerate(reaches), key=lambda item: item[1].window is None)
     for last in range(len(tiles) - 1, -1, -1):

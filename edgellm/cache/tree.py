@@ -140,15 +140,22 @@ class PrefixTree:
         In a group with a window a node's block goes alone. A full block goes with its node, the deepest first: who gave
         up a path gave up its end first, so the first idle node is a leaf, but for children that have lost their full block.
         """
-        for block in self._pools[group].idle:
-            node = self._nodes[group][block]
-            if group != self._full:
+        idle = self._pools[group].idle
+        if group != self._full:
+            for block in idle:
+                node = self._nodes[group][block]
                 self._drop_block(node, group)
                 self.prune(node)
                 return True
+            return False
+        for block in idle:
+            node = self._nodes[group][block]
             if all(child.blocks[group] == NO_BLOCK for child in node.children.values()):
                 self._remove(node)
                 return True
+        for block in idle:  # twins can hold what follows an idle node, and a copy of their own of what it stands for
+            self._remove(self._nodes[group][block])
+            return True
         return False
 
     def forget(self, group: int, block: int) -> None:

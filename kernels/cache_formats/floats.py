@@ -27,11 +27,13 @@ def make(
 
     def keys(tile: Bytes, head_dim: int) -> Numbers:
         """The tile as a view [2, 32 tokens, D]."""
-        return tile.view(kind).reshape(2, head_dim, HALF).transpose(0, 2, 1)
+        view: Numbers = tile.view(kind).reshape(2, head_dim, HALF).transpose(0, 2, 1)
+        return view
 
     def values(tile: Bytes, head_dim: int) -> Numbers:
         """The tile as a view [64 tokens, chunks, 32]."""
-        return tile.view(kind).reshape(padded(head_dim) // HALF, TOKENS, HALF).transpose(1, 0, 2)
+        view: Numbers = tile.view(kind).reshape(padded(head_dim) // HALF, TOKENS, HALF).transpose(1, 0, 2)
+        return view
 
     def write_k(tile: Bytes, slot: int, x: Floats) -> None:
         keys(tile, len(x))[slot // HALF, slot % HALF] = encode(x)
@@ -69,7 +71,8 @@ def small_float(name: str, exponent_bits: int, bias: int, finite: int) -> CacheF
         below = np.searchsorted(middles, magnitude)  # the number of middles below the value
         tie = middles[np.minimum(below, finite - 2)] == magnitude
         code = np.where(np.isnan(x), 127, below + (tie & (below % 2 == 1)))
-        return (code | np.signbit(x).astype(np.int64) << 7).astype(np.uint8)
+        encoded: Numbers = (code | np.signbit(x).astype(np.int64) << 7).astype(np.uint8)
+        return encoded
 
     return make(name, np.uint8, encode, lambda codes: meaning[codes])
 

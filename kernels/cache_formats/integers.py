@@ -72,7 +72,7 @@ class Layout:
         at = 0
         for first, dims in self.groups(head_dim):
             begin = at + self.scale_bytes(TOKENS)
-            scale = tile[at:begin].view(self.scale)[slot : slot + 1]
+            scale: NDArray[Any] = tile[at:begin].view(self.scale)[slot : slot + 1]
             at = begin + self.code_bytes(TOKENS * padded(dims))
             codes = tile[begin:at].view(np.int16 if self.bits == 16 else np.uint8)
             yield (
@@ -100,7 +100,8 @@ class Layout:
         if self.bits == 8:
             return stored.view(np.int8).astype(np.int16)
         both = stored.reshape(-1, 1, width) >> np.array([[[0]], [[4]]], np.uint8).reshape(1, 2, 1) & np.uint8(15)
-        return (both.astype(np.int16).reshape(-1) ^ np.int16(8)) - np.int16(8)
+        codes: Codes = (both.astype(np.int16).reshape(-1) ^ np.int16(8)) - np.int16(8)
+        return codes
 
 
 def make(

@@ -19,12 +19,14 @@ def length(x: Floats) -> np.float32:
         lanes[: len(some)] = (some.astype(np.float64) * some + lanes[: len(some)]).astype(np.float32)
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
-    return np.sqrt(lanes[0])
+    root: np.float32 = np.sqrt(lanes[0])
+    return root
 
 
 def largest(x: Floats) -> np.float32:
     """The largest magnitude; what is not a number is the largest."""
-    return np.float32(np.abs(x).max())
+    most: np.float32 = np.abs(x).max()
+    return most
 
 
 def to_codes(x: Floats, scale: np.float32, low: int, high: int) -> tuple[Codes, np.float32]:

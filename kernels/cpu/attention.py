@@ -21,7 +21,6 @@ from .simd import (
     call_score,
     call_store,
     call_weigh,
-    exp2,
     inline,
     load_f32,
     load_f32x8,
@@ -58,6 +57,7 @@ from .slots import (
     THREADS,
 )
 from .softmax import PEAKS_BYTES, ROW_BYTES, cap, clear, join, join_rows, soften
+from .softmax_words import exp2
 
 _LANES = 32  # byte of a state where the lanes of its sum begin
 

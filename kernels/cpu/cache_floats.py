@@ -20,20 +20,18 @@ from .simd import (
     function,
     inline,
     load_f32x8,
-    load_f32x32,
     maximum,
     minimum,
     mul,
     prefetch,
     splat8,
-    splat32,
-    store_f32x32,
     word,
 )
-from .vector import I32, I64, f32x8, i64, pointer, void
+from .vector import I32, I64, f32x8, i64, pointer, unpack, void
 
 Kernel = Callable[..., None]
 _ROW_BYTES = 4 * BLOCK_SIZE  # one row's scores or weights of a tile
+_FETCH_BYTES = 8 << 10  # a tile of more is fetched half a tile ahead: a whole one would drive others out of L1
 
 
 def make(part: str, format: str) -> Kernel:
@@ -86,68 +84,103 @@ def _make_store_v(form: Element) -> Kernel:
     return store_v
 
 
-# ---- queries ----
+# ---- rows are taken together: six at a time, then what fills registers best ----
+@inline
+def _next_rows(left):
+    if left >= 9 or left == 6:
+        return 6
+    if left == 5:
+        return 5
+    return min(left, 4)
+
+
+@word(void, i64, i64, *[f32x8] * 6)
+def _store_columns(b: ir.IRBuilder, to: ir.Value, gap: ir.Value, *rows: ir.Value) -> None:
+    """Six rows of eight as eight columns, `gap` bytes apart. Each column is a whole vector: write them in order."""
+    rows = (*rows, *rows[:2])
+    pairs = [move for i in range(0, 8, 2) for move in unpack(b, rows[i], rows[i + 1], 1)]
+    fours = [move for i in (0, 1, 4, 5) for move in unpack(b, pairs[i], pairs[i + 2], 2)]
+    halves = [unpack(b, fours[i], fours[i + 4], 4) for i in range(4)]
+    for d in range(8):
+        b.store(halves[d % 4][d // 4], pointer(b, b.add(to, b.mul(gap, I64(d))), f32x8.llvm), align=4)
+
+
 def _make_ready(form: Element) -> Kernel:
+    """Queries of rows taken together lie dim by dim, f32[dim, rows]."""
+
+    @inline
+    def row(src, src_stride, shared, dim, i):
+        return src + i // shared * src_stride + 4 * (i % shared) * dim
+
     def ready(src, src_stride, scale, shared, dim, rows, to):
-        by = splat32(f32_of_bits(scale))
-        for i in range(rows):
-            p = src + i // shared * src_stride + 4 * (i % shared) * dim
-            for d in range(0, dim, 32):
-                store_f32x32(to + 4 * (i * dim + d), mul(load_f32x32(p + 4 * d), by))
+        by, first = splat8(f32_of_bits(scale)), 0
+        while first < rows:
+            count = _next_rows(rows - first)
+            last, at = first + count - 1, to + 4 * first * dim
+            p0, p1 = row(src, src_stride, shared, dim, first), row(src, src_stride, shared, dim, min(first + 1, last))
+            p2 = row(src, src_stride, shared, dim, min(first + 2, last))
+            p3 = row(src, src_stride, shared, dim, min(first + 3, last))
+            p4 = row(src, src_stride, shared, dim, min(first + 4, last))
+            p5 = row(src, src_stride, shared, dim, last)
+            for d in range(0, 4 * dim, 32):
+                a0, a1, a2 = load_f32x8(p0 + d), load_f32x8(p1 + d), load_f32x8(p2 + d)
+                a3, a4, a5 = load_f32x8(p3 + d), load_f32x8(p4 + d), load_f32x8(p5 + d)
+                a0, a1, a2, a3 = mul(a0, by), mul(a1, by), mul(a2, by), mul(a3, by)
+                _store_columns(at + d * count, 4 * count, a0, a1, a2, a3, mul(a4, by), mul(a5, by))
+            first += count
 
     return ready
 
 
 # ---- q.k and weights @ V ----
 def _make_block(form: Element, rows: int, vectors: int, adds: bool) -> Any:
-    """-> out[rows, 32] = (out * rescales, or 0) + f[rows, n] @ lines[n, 32], `vectors` of eight at a time."""
-    w, size, line, part = row_words(rows, vectors, form.size, form.read), form.size, 32 * form.size, 8 * vectors
+    """-> out[rows, 32] = (out * rescales, or 0) + f[rows, n] @ lines[n, 32], `vectors` of eight at a time.
+
+    Factors lie as scores if it adds, else as `ready` puts them. Fetches as many lines at `ahead`, evenly.
+    """
+    size, line, part = form.size, 32 * form.size, 8 * vectors * form.size
+    gap, step = (_ROW_BYTES, 4) if adds else (4, 4 * rows)
+    w = row_words(rows, vectors, size, gap, form.read)
     begin = w.scaled if adds else w.zero
 
     @function
-    def block(p, n, f, f_stride, out, out_stride, ahead, rescales):
-        for first in range(0, 32, part):
-            at, to = p + first * size, out + 4 * first
+    def block(p, n, f, out, out_stride, ahead, rescales):
+        for first in range(0, line, part):
+            to, following = out + first * (4 // size), ahead + first * n
             acc = begin(to, out_stride, rescales)
             for i in range(n):
-                prefetch(ahead + line * i)
-                acc = w.step(acc, at + line * i, f + 4 * i, f_stride)
+                prefetch(following + part * i)
+                acc = w.step(acc, p + first + line * i, f + step * i)
             w.store(to, out_stride, acc)
-            ahead = p  # that is there now
 
     return block
 
 
 def _make_lines(form: Element, adds: bool) -> Any:
-    """The same for any number of rows: six at a time, then what fills registers best."""
+    """The same for any number of rows; the factors of the next row lie `f_row` bytes on."""
     six, five, four = (_make_block(form, rows, 2, adds) for rows in (6, 5, 4))
     three, two, one = (_make_block(form, rows, 4, adds) for rows in (3, 2, 1))
 
     @inline
-    def lines(p, n, f, f_stride, out, out_stride, ahead, rescales, rows):
+    def lines(p, n, f, f_row, out, out_stride, ahead, rescales, rows):
         i = 0
         while i < rows:
-            left = rows - i
-            g, to, r = f + i * f_stride, out + i * out_stride, rescales + 4 * i
-            if left >= 9 or left == 6:
-                six(p, n, g, f_stride, to, out_stride, ahead, r)
-                i += 6
-            elif left == 5:
-                five(p, n, g, f_stride, to, out_stride, ahead, r)
-                i += 5
-            elif left >= 4:
-                four(p, n, g, f_stride, to, out_stride, ahead, r)
-                i += 4
-            elif left == 3:
-                three(p, n, g, f_stride, to, out_stride, ahead, r)
-                i += 3
-            elif left == 2:
-                two(p, n, g, f_stride, to, out_stride, ahead, r)
-                i += 2
+            count = _next_rows(rows - i)
+            g, to, r = f + i * f_row, out + i * out_stride, rescales + 4 * i
+            if count == 6:
+                six(p, n, g, to, out_stride, ahead, r)
+            elif count == 5:
+                five(p, n, g, to, out_stride, ahead, r)
+            elif count == 4:
+                four(p, n, g, to, out_stride, ahead, r)
+            elif count == 3:
+                three(p, n, g, to, out_stride, ahead, r)
+            elif count == 2:
+                two(p, n, g, to, out_stride, ahead, r)
             else:
-                one(p, n, g, f_stride, to, out_stride, ahead, r)
-                i += 1
-            ahead = p
+                one(p, n, g, to, out_stride, ahead, r)
+            i += count
+            ahead = p  # it is there now
 
     return lines
 
@@ -156,9 +189,12 @@ def _make_score(form: Element) -> Kernel:
     lines, line = _make_lines(form, False), 32 * form.size
 
     def score(k_tile, n, q, rows, dim, scores, ahead):
-        for half in range((n + 31) // 32):
-            at = half * dim * line
-            lines(k_tile + at, dim, q, 4 * dim, scores + 128 * half, _ROW_BYTES, ahead + at, 0, rows)
+        half = dim * line
+        for i in range((n + 31) // 32):
+            following = ahead + i * half
+            if 2 * half > _FETCH_BYTES:
+                following = k_tile + half if i == 0 else ahead
+            lines(k_tile + i * half, dim, q, 4 * dim, scores + 128 * i, _ROW_BYTES, following, 0, rows)
 
     return score
 
@@ -167,10 +203,11 @@ def _make_weigh(form: Element) -> Kernel:
     lines, line = _make_lines(form, True), 32 * form.size
 
     def weigh(v_tile, n, weights, rescales, rows, dim, sums, ahead):
-        groups = (dim + 31) // 32
+        groups, size = (dim + 31) // 32, BLOCK_SIZE * line
+        near = (groups + 1) // 2 if dim * 2 * line > _FETCH_BYTES else groups  # groups that are fetched ahead
         for d in range(groups):
-            at = d * BLOCK_SIZE * line
-            lines(v_tile + at, n, weights, _ROW_BYTES, sums + 128 * d, 128 * groups, ahead + at, rescales, rows)
+            following = v_tile + (d + near) * size if d + near < groups else ahead + (d + near - groups) * size
+            lines(v_tile + d * size, n, weights, _ROW_BYTES, sums + 128 * d, 128 * groups, following, rescales, rows)
 
     return weigh
 

@@ -51,4 +51,5 @@ def make(part: str, format: str) -> Callable[..., None]:
     """Source of a kernel."""
     from . import cache_floats, cache_integers
 
-    return (cache_integers if format in _INTEGERS else cache_floats).make(part, format)
+    kernel: Callable[..., None] = (cache_integers if format in _INTEGERS else cache_floats).make(part, format)
+    return kernel

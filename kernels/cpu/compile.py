@@ -3,7 +3,8 @@
     python -m edgellm.kernels.cpu.compile TARGET FOLDER NAME ...
 
 A name is that of a chunk kernel ("norm"), or tile_FORMAT_ROWS, panel_, unpack_, pack_ or expand_FORMAT, or a part of a cache
-format (cache_kernels.py), or peak_KIND. Prints each name when it is done. The target may be another machine's: Numba makes LLVM's text only, and none of its code is ever run.
+format (cache_kernels.py), or peak_KIND. Prints each name when it is done. The target may be another machine's: Numba makes
+LLVM's text only, and none of its code is ever run.
 """
 
 from __future__ import annotations

@@ -15,17 +15,16 @@ from llvmlite import ir
 
 from .lanes import FLOATS, Tile, float_at, make_tuple, take_apart
 from .simd import word
-from .vector import F32, I64, constant, fma_of, i64, pointer, splat, void
+from .vector import I64, constant, fma_of, i64, pointer, void
 
 Read = Callable[[ir.IRBuilder, ir.Value], ir.Value]
 """Eight elements at an address as f32."""
 
 
-def row_words(rows: int, vectors: int, element: int, read: Read) -> ModuleType:
-    """The words for `rows` x `vectors`, elements having `element` bytes."""
+def row_words(rows: int, vectors: int, element: int, gap: int, read: Read) -> ModuleType:
+    """The words for `rows` x `vectors`, elements having `element` bytes and rows' factors lying `gap` bytes apart."""
     w: Any = ModuleType("words")
     tile = Tile("f", FLOATS, rows * vectors)
-    w.LINE = 32 * element
 
     def at(b: ir.IRBuilder, base: ir.Value, stride: ir.Value, row: int) -> ir.Value:
         return b.add(base, b.mul(stride, I64(row))) if row else base
@@ -41,12 +40,12 @@ def row_words(rows: int, vectors: int, element: int, read: Read) -> ModuleType:
                 sums.append(b.fmul(b.load(to, align=4), by))
         return make_tuple(b, sums)
 
-    @word(tile, tile, i64, i64, i64)
-    def step(b: ir.IRBuilder, acc: ir.Value, line: ir.Value, f: ir.Value, stride: ir.Value) -> ir.Value:
-        """acc[r] + factor r times a line; factors are `stride` bytes apart."""
+    @word(tile, tile, i64, i64)
+    def step(b: ir.IRBuilder, acc: ir.Value, line: ir.Value, f: ir.Value) -> ir.Value:
+        """acc[r] + factor r times a line."""
         sums = take_apart(b, acc)
         vector = lambda v: read(b, b.add(line, I64(8 * element * v)))  # noqa: E731
-        factor = lambda r: splat(b, FLOATS, b.load(pointer(b, at(b, f, stride, r), F32), align=4))  # noqa: E731
+        factor = lambda r: float_at(b, f, gap * r)  # noqa: E731
         # What there is less of is kept in registers.
         if vectors < rows:
             values = [vector(v) for v in range(vectors)]

@@ -14,11 +14,8 @@ from .simd import (
     add,
     div,
     exp,
-    exp2,
     fill,
     fma,
-    fold_add,
-    fold_max,
     inline,
     keep,
     load_f32,
@@ -27,13 +24,13 @@ from .simd import (
     load_i64,
     maximum,
     mul,
-    rows_max,
     splat8,
     splat32,
     store_f32x8,
     store_f32x32,
     sub,
 )
+from .softmax_words import exp2, fold_add, fold_max, rows_max
 
 LOW = np.float32(-1e30)
 ROW_BYTES = 4 * BLOCK_SIZE  # one row's scores of a tile

@@ -82,6 +82,12 @@ def shuffle_two(b: ir.IRBuilder, x: ir.Value, y: ir.Value, order: Sequence[int])
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
 
 
+def unpack(b: ir.IRBuilder, x: ir.Value, y: ir.Value, run: int) -> tuple[ir.Value, ir.Value]:
+    """A step of a transposition: runs of 1, 2 or 4 lanes of two vectors of eight by turns, within halves but for 4."""
+    lanes = {1: [0, 8, 1, 9, 4, 12, 5, 13], 2: [0, 1, 8, 9, 4, 5, 12, 13], 4: [0, 1, 2, 3, 8, 9, 10, 11]}[run]
+    return shuffle_two(b, x, y, lanes), shuffle_two(b, x, y, [i + (4 if run == 4 else 2) for i in lanes])
+
+
 def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
     f = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [a.type for a in args]), name)
     return b.call(f, args)

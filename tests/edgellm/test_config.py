@@ -29,7 +29,7 @@ from edgellm.errors import OptionError
         ),
         ({"sinks": 8}, "sinks 8 has no meaning where nothing is dropped; add --window N or --on-full window"),
         ({"on_full": "shift"}, "on_full must be one of stop, window, not 'shift'"),
-        ({"cache_type_k": "q9"}, r"cache_type_k must be one of f16, bf16, q8_0, q4_h, e4m3, e5m2, not 'q9'$"),
+        ({"cache_type_k": "q9"}, f"cache_type_k must be one of {', '.join(CACHE_TYPES)}, not 'q9'$"),
         ({"cache_type_v": "q4_0"}, "not 'q4_0': 4 bits are called q4_h here"),
         ({"cache_type_v": "iq4_nl"}, "not 'iq4_nl': 4 bits are called q4_h here"),
         ({"cache_type_k": "q5_1"}, "not 'q5_1': q8_0 is the next larger"),

@@ -34,7 +34,10 @@ def drain(engine: Engine) -> None:
         engine.step()
 
 
-PROMPTS = st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=90)
+SHARED = [i * 7 % VOCAB_SIZE for i in range(90)]
+PROMPTS = st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=90) | st.builds(
+    lambda cut, more: SHARED[:cut] + more, st.integers(0, 80), st.lists(st.integers(0, 2), min_size=1, max_size=10)
+)
 PARAMS = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 12),
@@ -49,16 +52,21 @@ PARAMS = st.builds(
     st.sampled_from([[None], [8], [None, 70], [1, 65]]),
     st.sampled_from([1, 3, 20, 64]),
     st.integers(1, 4),
+    st.sampled_from([None, 1.0, 1.6]),
     st.lists(st.tuples(PROMPTS, PARAMS, st.integers(0, 8), st.none() | st.integers(1, 8)), min_size=1, max_size=6),
 )
 def test_each_output_equals_its_solo_run(
     windows: list[int | None],
     chunk: int,
     max_sequences: int,
+    memory: float | None,
     requests: list[tuple[list[int], SamplingParams, int, int | None]],
 ) -> None:
-    """Requests arrive and are cancelled at any step, in chunks of any size, more than there are slots."""
-    engine, backend = make_engine(windows, 110, (), chunk, max_sequences)
+    """Requests arrive and are cancelled at any step, in chunks of any size, more than there are slots.
+
+    Some begin alike; memory: None for plenty, or so many times what one sequence needs, so that they give way to others.
+    """
+    engine, backend = make_engine(windows, 110, (), chunk, max_sequences, memory)
     sequences = [Sequence(prompt, params) for prompt, params, _, _ in requests]
     emitted: dict[Sequence, list[int]] = {sequence: [] for sequence in sequences}
     number = 0

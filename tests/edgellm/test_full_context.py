@@ -26,9 +26,8 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Gemma's own window is 8, in all layers but the last."""
-    formats = {"token_embd.weight": "Q8_0", "default": "Q8_0"}
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-    return write_tiny(path, request.param, layers=6, formats=formats, context=4096, vocab=300)
+    return write_tiny(path, request.param, layers=6, head_dim=32, formats="Q8_0", context=4096, vocab=300)
 
 
 @pytest.fixture
@@ -85,15 +84,22 @@ def test_the_answer_goes_on_for_ever_and_every_drop_is_told(tiny: Path) -> None:
     assert memory[-1] < memory[1] + 8e6
 
 
-@pytest.mark.parametrize(("window", "sinks"), [(70, 5), (64, 0), (1, 64), (130, 4)])
-def test_bits_of_a_window_do_not_depend_on_chunks_and_threads(window: int, sinks: int, tiny: Path) -> None:
+@pytest.mark.parametrize(
+    ("window", "sinks", "types"),
+    [(70, 5, ("f16", "f16")), (64, 0, ("bf16", "q8_0")), (1, 64, ("q8_0", "e4m3")), (130, 4, ("q4_h", "q4_h"))],
+)
+@pytest.mark.filterwarnings("ignore:--cache-type")
+def test_bits_of_a_window_do_not_depend_on_chunks_and_threads(
+    window: int, sinks: int, types: tuple[str, str], tiny: Path
+) -> None:
     ids, found = make_ids(400), []
+    options: dict[str, Any] = {"cache_type_k": types[0], "cache_type_v": types[1]}
     for chunk, threads in ((512, 1), (64, 2), (7, 3)):
-        with LLM.load(tiny, threads=threads, prefill_chunk=chunk, window=window, sinks=sinks) as llm:
+        with LLM.load(tiny, threads=threads, prefill_chunk=chunk, window=window, sinks=sinks, **options) as llm:
             found.append(llm.logits(ids))
             assert np.array_equal(llm.logits(ids[:90]), found[0][:90])
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
-    with LLM.load(tiny, threads=2, max_context=400) as llm:
+    with LLM.load(tiny, threads=2, max_context=400, **options) as llm:
         whole = llm.logits(ids)
     assert np.array_equal(whole[:window], found[0][:window])
     assert not np.allclose(whole[window + sinks + 6 :], found[0][window + sinks + 6 :], atol=1e-3)

@@ -87,8 +87,15 @@ def test_a_restart_goes_on_where_the_last_process_ended(models: dict[str, Path],
         assert reused >= len(PROMPT) and answer == expected and (found == logits).all()
 
 
-@pytest.mark.parametrize("change", [{"path": "other"}, {"precise": True}], ids=str)
-def test_another_model_or_other_arithmetic_shares_nothing(
+CHANGES: list[dict[str, Any]] = [
+    {"path": "other"},
+    {"precise": True},
+    {"window": 100, "sinks": 4, "max_context": None},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_another_model_or_other_settings_share_nothing(
     models: dict[str, Path], tmp_path: Path, change: dict[str, Any]
 ) -> None:
     with load(models["llama"]) as llm:

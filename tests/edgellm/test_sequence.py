@@ -20,6 +20,20 @@ def test_it_counts_what_is_pending_and_what_is_new() -> None:
     assert (sequence.num_pending, sequence.output_ids, sequence.prompt_ids) == (1, [9], [5, 6, 7])
 
 
+def test_a_pause_keeps_what_was_generated_and_when_it_began() -> None:
+    sequence = Sequence([5, 6, 7], SamplingParams(seed=3))
+    sequence.start(2, 1)
+    assert (sequence.num_cached, sequence.num_reused, sequence.num_pending) == (1, 1, 2)
+    sequence.advance(2)
+    sequence.take(9, (), 100)
+    began, drawn = sequence.started_s, sequence.rng.random()
+    sequence.pause()
+    assert (sequence.slot, sequence.state, sequence.num_cached) == (-1, SequenceState.WAITING, 0)
+    sequence.start(0, 2)
+    assert (sequence.started_s, sequence.num_reused, sequence.num_pending) == (began, 1, 2)
+    assert sequence.output_ids == [9] and sequence.rng.random() != drawn, "its random numbers go on"
+
+
 def test_it_ends_on_an_end_id_on_max_tokens_and_on_a_full_context() -> None:
     assert Sequence([1]).take(9, {9}, 100) == "stop"
     assert Sequence([1], SamplingParams(ignore_eos=True)).take(9, {9}, 100) is None

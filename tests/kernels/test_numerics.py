@@ -19,10 +19,10 @@ from edgellm.kernels.numerics import NUMERICS_VERSION
 
 PINNED_VERSION = 1
 PINNED = {
-    "llama": "e638474206298aa1",
+    "llama": "bf6d1044de22d5bd",
     "llama yarn": "671f276905eacd65",
-    "llama precise": "c32a8c11e3cdec6e",
-    "gemma3": "dc4681885343ff2f",
+    "llama precise": "294742e1d3978a8e",
+    "gemma3": "676a7fee310d2ccf",
 }
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"formats": {"default": "Q4_0", "blk.1.*": "Q8_0"}, "tied": False},

@@ -127,7 +127,10 @@ class Arena:
 
 
 class ForeignMachine:
-    """An emulated 64-bit ARM CPU with some kernels. kernels: name -> what stands for its address here."""
+    """An emulated 64-bit ARM CPU with some kernels.
+
+    kernels: name -> what stands for its address here; addresses: where other kernels find it.
+    """
 
     def __init__(self, objects: Mapping[str, bytes], arena: Arena, folder: Path) -> None:
         self.arena, self.kernels = arena, {name: i for i, name in enumerate(objects)}
@@ -139,6 +142,7 @@ class ForeignMachine:
             (folder / f"{name}.o").write_bytes(code)
             command.append(folder / f"{name}.o")
         subprocess.run(command, check=True)
+        self.addresses = self._find(folder / "program")
         self._process = subprocess.Popen(
             ["qemu-aarch64", "-cpu", "max", str(folder / "program")],
             stdin=subprocess.PIPE,
@@ -147,6 +151,12 @@ class ForeignMachine:
             bufsize=0,
         )
         self._send(BASE, SIZE, arena.file)
+
+    def _find(self, program: Path) -> dict[str, int]:
+        command = ["aarch64-linux-gnu-nm", program]
+        symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        places = {name: int(at, 16) for at, _, name in (line.split() for line in symbols if len(line.split()) == 3)}
+        return {name: places[f"k_{name}"] for name in self.kernels}
 
     def close(self) -> None:
         """End the emulator."""

@@ -66,13 +66,13 @@ def test_figures_table_and_json(fake: type[FakeWorker], capsys: pytest.CaptureFi
     assert result["bandwidth_share"] == 0.5
 
 
-@pytest.mark.parametrize("section", ["peers", "peers-busy"])
+@pytest.mark.parametrize("section", ["peers", "peers-busy", "peers-deep"])
 def test_the_page_gets_a_table(
     fake: type[FakeWorker], tmp_path: Path, section: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare_peers, "busy_process", lambda wanted: contextlib.nullcontext())
     page = tmp_path / "page.md"
-    options = ["--busy"] * (section == "peers-busy")
+    options = {"peers": [], "peers-busy": ["--busy"], "peers-deep": ["-d", "9"]}[section]
     assert compare_peers.main(["one", "two", "-r", "3", "-n", "50", "--markdown", str(page), *options]) == 0
     text = page.read_text()
     assert text.startswith(f"<!-- begin {section} -->") and "llama-cpp-python 1.2: decode of 50" in text

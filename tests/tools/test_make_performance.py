@@ -26,10 +26,12 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str, codes: dict[str, int] | 
 def test_every_section_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     code, calls = run(monkeypatch, "--peer-python", "/p/python")
     assert code == 0
-    assert [c[0] for c in calls] == ["peak", "bench_formats", "bench_threads", "compare_peers", "compare_peers"]
+    tools = ["peak", "bench_formats", "bench_threads", *["compare_peers"] * 3, "cache_types"]
+    assert [c[0] for c in calls] == tools
     assert all(c[c.index("--markdown") + 1] == str(make_performance.PAGE) for c in calls)
     assert calls[1][-1] == str(make_performance.PAGE.with_name("formats.svg"))
     assert calls[3][1:3] == ["smollm2", "gemma3-270m"] and calls[4] == [*calls[3], "--busy"] and "/p/python" in calls[3]
+    assert calls[5] == [*calls[3], "-d", "4096"] and "/p/python" in calls[6]
 
 
 def test_the_tools_know_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +51,7 @@ def test_big_models_are_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     made = [c for c in calls if c[0] == "synthesise"]
     assert [c[c.index("--format") + 1] for c in made] == ["Q4_K_M", "Q8_0"]
     assert all(c[c.index("--vocabulary") + 1] == "/vocabulary.gguf" for c in made)
-    assert [c[0] for c in calls[2:]] == ["compare_peers"] * 2
+    assert [c[0] for c in calls[2:]] == ["compare_peers"] * 3 + ["cache_types"]
     assert sum("random" in word for word in calls[2]) == 3
 
 

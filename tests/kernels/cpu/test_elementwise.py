@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgellm.kernels import reference
-from edgellm.kernels.cpu import slots
+from edgellm.kernels.cpu import cache_kernels, slots
 from edgellm.kernels.cpu.memory import address, aligned, aligned_f32
 from edgellm.kernels.cpu.rope_table import RopeTable
 from edgellm.kernels.ops import Rope
@@ -258,12 +258,14 @@ def test_floats_become_halves_as_in_numpy(level: str) -> None:
     values = interesting_floats()
     tokens, dim = len(values) // 40, 40
     rows = cpu.make_rows(values[: tokens * dim].reshape(tokens, dim), fill=SENTINEL)
-    tiles, v_bytes = -(-tokens // 64), 64 * 64 * 2
-    k, v = aligned(tiles * 64 * dim * 2), aligned(tiles * v_bytes)
+    tiles, k_bytes, v_bytes = -(-tokens // 64), 64 * dim * 2, 64 * 64 * 2
+    cache = aligned(tiles * (k_bytes + v_bytes)).reshape(tiles, -1)
     table, zeros = np.arange(tiles, dtype=np.int32), np.zeros(tokens, np.int64)
     positions = np.arange(tokens, dtype=np.int64)
-    source = [address(rows), rows.strides[0]]
-    arguments = [*source, *source, address(k), address(v), address(table), 0, 1, dim, 64 * dim * 2, v_bytes]
+    source, places = [address(rows), rows.strides[0]], [address(cache), address(cache) + k_bytes, address(table), 0]
+    sizes = [tiles, 1, k_bytes + v_bytes, k_bytes, v_bytes, 1, dim]
+    stores = [cpu.get_kernels(level)[cache_kernels.names("f16", "f16")[part]] for part in ("store_k", "store_v")]
+    arguments = [*source, *source, *places, *sizes, *stores]
     cpu.call(
         level,
         "store_kv",
@@ -271,8 +273,9 @@ def test_floats_become_halves_as_in_numpy(level: str) -> None:
         range(tokens),
         {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros)},
     )
-    got_k = k.view(np.uint16).reshape(tiles, 2, dim, 32).transpose(0, 1, 3, 2).reshape(-1, dim)[:tokens]
-    got_v = v.view(np.uint16).reshape(tiles, 2, 64, 32).transpose(0, 2, 1, 3).reshape(-1, 64)[:tokens]
+    k, v = (np.ascontiguousarray(part).view(np.uint16) for part in np.split(cache, [k_bytes], axis=1))
+    got_k = k.reshape(tiles, 2, dim, 32).transpose(0, 1, 3, 2).reshape(-1, dim)[:tokens]
+    got_v = v.reshape(tiles, 2, 64, 32).transpose(0, 2, 1, 3).reshape(-1, 64)[:tokens]
     assert not got_v[:, dim:].any(), "padding must be zero"
     with np.errstate(over="ignore"):
         want = np.clip(rows[:, :dim], -65504, 65504).astype(np.float16)

@@ -15,16 +15,19 @@ import other_levels
 import pytest
 from random_weights import make_random
 
-from edgellm.kernels import formats
-from edgellm.kernels.cache_layout import k_tile_bytes, v_tile_bytes
-from edgellm.kernels.cpu import ahead, isa, lower, objects, slots, store, target, tasks, weights
+from edgellm.kernels import cache_formats, formats
+from edgellm.kernels.cpu import ahead, cache_kernels, isa, lower, objects, slots, store, target, tasks, weights
 from edgellm.kernels.cpu.memory import address
 from edgellm.kernels.cpu.rope_table import RopeTable
 from edgellm.kernels.ops import Rope
 
 # One format for each way that weights reach the multiply-add.
 ARM_FORMATS = ("Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "MXFP4", "IQ2_XS", "IQ1_S")
-ROW_KERNELS = ("norm", "gated", "rope", "store_kv", "attend", "combine", "expand_q4_k", "pack_q4_k")
+CACHE_FORMATS = cache_kernels.FORMATS
+ROW_KERNELS = (
+    *("norm", "gated", "rope", "store_kv", "attend", "combine", "expand_q4_k", "pack_q4_k"),
+    *(name for form in CACHE_FORMATS for name in cache_kernels.names(form, form).values()),
+)
 ARM_LEVELS = ("generic", "dotprod", "i8mm")
 TILES = {name: weights.linear_kernels(formats.get(name)) for name in cpu.INT8_FORMATS}
 
@@ -53,7 +56,7 @@ def assert_products(level: str, name: str, tokens: int) -> None:
 # ---- what is in the machine code ----
 @functools.cache
 def get_assembly(target_name: str) -> Mapping[str, str]:
-    names = ["tile_q4_0_1", "tile_q4_0_4", "tile_q8_0_4", "store_kv"]
+    names = ["tile_q4_0_1", "tile_q4_0_4", "tile_q8_0_4", "store_v_f16"]
     return other_levels.assembly(target_name, "linux", names)
 
 
@@ -84,7 +87,7 @@ def test_matrix_kernels_multiply_as_their_level_does(name: str, instruction: str
 
 def test_levels_convert_halves_as_their_cpu_can() -> None:
     for name, instruction in (("x86-64-avxvnni", "vcvtps2ph"), ("arm64-generic", "fcvtn"), ("arm64-i8mm", "fcvtn")):
-        assert instruction in get_assembly(name)["store_kv"], name
+        assert instruction in get_assembly(name)["store_v_f16"], name
 
 
 def test_levels_use_nothing_that_they_do_not_name() -> None:
@@ -265,50 +268,45 @@ def test_arm_rows(on_arm: foreign_machine.ForeignMachine) -> None:
 @emulated_arm
 @pytest.mark.emulated
 @rows_on_arm
-@pytest.mark.parametrize(("count", "at"), [(70, 0), (3, 290)])
-def test_arm_attention(count: int, at: int, on_arm: foreign_machine.ForeignMachine) -> None:
+@pytest.mark.parametrize("form", CACHE_FORMATS)
+@pytest.mark.parametrize(("count", "at", "window", "sinks"), [(70, 0, 0, 0), (3, 290, 200, 5)])
+def test_arm_attention(
+    count: int, at: int, window: int, sinks: int, form: str, on_arm: foreign_machine.ForeignMachine
+) -> None:
     """Keys and values into the cache, attention over its tiles and splits, the splits joined: the same bytes as here."""
-    heads, kv, dim, total = 4, 2, 40, at + count
-    k_bytes, v_bytes, part = k_tile_bytes(dim), v_tile_bytes(dim), lower.partial_bytes(dim)
-    blocks = -(-total // 64)
+    kv, dim, total = 2, 40, at + count
+    kind, blocks = cache_formats.get(form), -(-total // 64)
     table = put(on_arm, np.random.default_rng(0).permutation(blocks).astype(np.int32))
-    everything, zeros = put(on_arm, np.arange(total)), put(on_arm, np.zeros(total, np.int64))
-    positions = put(on_arm, np.arange(at, total))
-    work, where = (
-        put(on_arm, np.zeros((total, slots.TASK_WORDS), np.int64)),
-        put(on_arm, np.zeros((total, 3), np.int64)),
-    )
-    n = tasks.share_out(work, where, positions, np.zeros(count, np.int32), None, 4)
+    positions, zeros = put(on_arm, np.arange(total)), put(on_arm, np.zeros(total, np.int64))
+    work = put(on_arm, np.zeros((total, slots.TASK_WORDS), np.int64))
+    where, cap = put(on_arm, np.zeros((total, 3), np.int64)), put(on_arm, np.array([1, -2, 3, 0], np.float32))
+    n = tasks.share_out(work, where, positions[at:], np.zeros(count, np.int32), window or None, sinks, 4)
     results = {}
     for level in ("arm", "generic"):
+        kernels = on_arm.addresses if level == "arm" else cpu.get_kernels(level)
+        parts = {part: kernels[name] for part, name in cache_kernels.names(form, form).items()}
         q, k, v = (cpu.make_rows(floats(rows, width, seed=i)) for i, (rows, width) in enumerate(
-            [(count, heads * dim), (total, kv * dim), (total, kv * dim)]
+            [(count, 4 * dim), (total, kv * dim), (total, kv * dim)]
         ))  # fmt: skip
-        caches = [on_arm.arena.aligned(blocks * kv * size) for size in (k_bytes, v_bytes)]
-        partials = on_arm.arena.aligned(tasks.max_partial_rows(total, 1, 512) * heads * part)
-        out = cpu.make_rows(np.zeros((count, heads * dim), np.float32))
-        cache = [address(caches[0]), address(caches[1]), address(table), 0, kv]
-        tiles = [k_bytes, v_bytes]
-        context = {slots.POSITIONS: address(everything), slots.SEQUENCES: address(zeros)}
-        arguments = [address(k), k.strides[0], address(v), v.strides[0], *cache, dim, *tiles]
+        tiles = [kind.k_tile_bytes(dim), kind.v_tile_bytes(dim)]
+        cache = on_arm.arena.aligned(blocks * kv * sum(tiles))
+        places = [address(cache), address(cache) + kv * tiles[0], address(table), 0, 0, blocks]
+        places += [kv * sum(tiles), *tiles, kv]
+        partials = on_arm.arena.aligned(tasks.max_partial_rows(total, 1, 512) * 4 * lower.partial_bytes(dim))
+        out = cpu.make_rows(np.zeros((count, 4 * dim), np.float32))
+        context = {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros), slots.THREADS: 1}
+        arguments = [address(k), k.strides[0], address(v), v.strides[0], *places, dim]
+        arguments += [parts["store_k"], parts["store_v"]]
         cpu.call(level, "store_kv", arguments, range(total * kv), context)
-        context[slots.POSITIONS] = address(positions)
-        arguments = [address(q), q.strides[0], *cache, heads // kv, dim, *tiles, address(work), 0]
-        arguments += [cpu.float_word(dim**-0.5), address(partials), part]
+        context[slots.POSITIONS] = address(positions) + 8 * at
+        arguments = [address(q), q.strides[0], *places, 2, dim, address(work), window, cpu.float_word(0.2)]
+        arguments += [cpu.float_word(9.0), sinks, address(q), address(partials), lower.partial_bytes(dim)]
+        arguments += [parts["ready"], parts["score"], parts["weigh"], kind.query_bytes(dim)]
         cpu.call(level, "attend", arguments, range(n * kv), context)
-        arguments = [
-            address(partials),
-            part,
-            heads,
-            dim,
-            address(where),
-            address(out),
-            out.strides[0],
-            slots.STORE,
-            1,
-            1,
-        ]
-        cpu.call(level, "combine", arguments, range(count * heads), context)
-        results[level] = [a.tobytes() for a in (*caches, out)]
-        assert np.isfinite(out).all() and np.abs(out[:, : heads * dim]).min(axis=1).all()
+        arguments = [address(partials), lower.partial_bytes(dim), 4, dim, address(where), address(cap)]
+        arguments += [int(kind.rotated)]
+        arguments += [address(out), out.strides[0], slots.STORE, 1, 1]
+        cpu.call(level, "combine", arguments, range(count * 4), context)
+        results[level] = [a.tobytes() for a in (cache, out)]
+        assert np.isfinite(out).all() and np.abs(out[:, : 4 * dim]).min(axis=1).all()
     assert results["arm"] == results["generic"]
