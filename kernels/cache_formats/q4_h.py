@@ -1,7 +1,8 @@
-"""q4_h: 4 bits in groups of 32 dims with a scale f16 each, of heads rotated by a Hadamard matrix (rotation.py).
+"""q4_h: 4 bits in groups of 32 dims with a scale f16 each, every group rotated by a Hadamard matrix (rotation.py).
 
-The rotation spreads a large value over the whole head, so that no group is spoilt by one; q.k does not change, and sums of
-values are rotated back. 0.28 of f16's bytes.
+The rotation spreads a large value over its group, so that the others are not rounded away; q.k does not change, and sums of
+values are rotated back. 0.28 of f16's bytes. Whole heads rotated lose more: a model's groups are of unlike size, and large
+where queries are large (keys of Gemma 3 270M: KL divergence 0.18 nats against 0.06; of SmolLM2-135M 0.04 against 0.05).
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import numpy as np
 
 from .base import Floats
 from .integers import Codes, Layout, make
-from .rotation import WHOLE
 from .rounding import largest, to_codes
 
 LARGEST = np.float32(65504 * 8)
 LAYOUT = Layout(4, 32, np.float16)
-TURNS = (WHOLE, WHOLE)
+TURNS = (32, 32)
 
 
 def quantise(x: Floats) -> tuple[Codes, np.float32]:

@@ -1,6 +1,8 @@
 """q8_0: int8 in groups of 32 dims with a scale f16 each, as GGML's weights of that name: 0.53 of f16's bytes.
 
-Codes are rounded by the scale as it is stored, not as it was before it was made a half.
+Groups of keys are rotated (rotation.py), which spreads a large value over its group: KL divergence from f16 0.0002 nats
+instead of 0.0005 on SmolLM2-135M. Values lose a tenth of that as they are. Codes are rounded by the scale as it is stored, not
+as it was before it was made a half.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Hadamard rotation of a head: orthogonal, its own inverse, and only sums and differences.
 
-A head is rotated in blocks of the largest power of two that divides its size, or of `most` if that is less. The butterfly
+A head is rotated in blocks of `most` values, or of the largest power of two that divides its size if that is less. The butterfly
 takes neighbours first, then pairs of pairs; all sums are float32 in that order, and one factor at the end makes lengths stay.
 """
 
@@ -10,15 +10,13 @@ import numpy as np
 
 from .base import Floats
 
-WHOLE = 1 << 16
 
-
-def block(head_dim: int, most: int = WHOLE) -> int:
+def block(head_dim: int, most: int) -> int:
     """Values that are rotated together; `most` is a power of two."""
     return min(head_dim & -head_dim, most)
 
 
-def rotate(x: Floats, most: int = WHOLE) -> Floats:
+def rotate(x: Floats, most: int) -> Floats:
     """f32[D] -> f32[D]; twice gives x again, but for rounding."""
     half, size = 1, block(len(x), most)
     while half < size:
