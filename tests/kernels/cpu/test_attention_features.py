@@ -12,12 +12,13 @@ import cpu_programs as programs
 import numpy as np
 import pytest
 
-from edgellm.kernels import reference
+from edgellm.kernels import cache_formats, reference
 from edgellm.kernels.cpu import tasks
 from edgellm.kernels.ops import Builder, CacheLayer, Program
 
 VOCAB, HIDDEN = 40, 32
 FLOAT_FORMATS = ("f16", "bf16", "e4m3", "e5m2")
+ALL_FORMATS = tuple(cache_formats.FORMATS)
 
 
 def make_program(
@@ -130,6 +131,19 @@ def test_formats_of_keys_and_values(k_format: str, v_format: str) -> None:
     assert all(np.array_equal(results[0], other) for other in results), cpu.LEVEL_NAMES
 
 
+@pytest.mark.parametrize(
+    ("k_format", "v_format", "usual"),
+    [("i16", "i16", 1e-3), ("q8_0", "q8_0", 3e-3), ("q4_h", "q4_h", 0.02), ("q8_0", "q4_h", 0.02), ("f16", "i16", 1e-3)],
+)
+def test_integers_of_keys_and_values(k_format: str, v_format: str, usual: float) -> None:
+    program, source = make_program(6, CacheLayer(2, 40, 100, 4), sink_q=True)
+    results = [
+        check(program, source, make_ids(200), (1, 9), (k_format, v_format), usual=usual, level=level)
+        for level in cpu.LEVEL_NAMES
+    ]
+    assert all(np.array_equal(results[0], other) for other in results), cpu.LEVEL_NAMES
+
+
 @pytest.mark.parametrize("dim", [8, 48, 72, 104, 192, 320, 512])
 @pytest.mark.parametrize(("heads", "kv"), [(1, 1), (7, 7), (9, 3), (13, 1)])
 def test_odd_heads(heads: int, kv: int, dim: int) -> None:
@@ -140,11 +154,11 @@ def test_odd_heads(heads: int, kv: int, dim: int) -> None:
 def test_random_programs_however_they_are_cut() -> None:
     """Threads, chunks, splits or not, neighbours and levels: the same bits."""
     rng = np.random.default_rng(5)
-    for _ in range(6):
+    for _ in range(8):
         kv = int(rng.integers(1, 4))
         window = int(rng.integers(1, 400))
         layer = CacheLayer(kv, 8 * int(rng.integers(1, 12)), window, int(rng.integers(0, 65)))
-        formats = (str(rng.choice(FLOAT_FORMATS)), str(rng.choice(FLOAT_FORMATS)))
+        formats = (str(rng.choice(ALL_FORMATS)), str(rng.choice(ALL_FORMATS)))
         program, source = make_program(
             kv * int(rng.integers(1, 6)),
             layer,
