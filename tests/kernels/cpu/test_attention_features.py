@@ -133,7 +133,13 @@ def test_formats_of_keys_and_values(k_format: str, v_format: str) -> None:
 
 @pytest.mark.parametrize(
     ("k_format", "v_format", "usual"),
-    [("i16", "i16", 1e-3), ("q8_0", "q8_0", 3e-3), ("q4_h", "q4_h", 0.02), ("q8_0", "q4_h", 0.02), ("f16", "i16", 1e-3)],
+    [
+        ("i16", "i16", 1e-3),
+        ("q8_0", "q8_0", 3e-3),
+        ("q4_h", "q4_h", 0.02),
+        ("q8_0", "q4_h", 0.02),
+        ("f16", "i16", 1e-3),
+    ],
 )
 def test_integers_of_keys_and_values(k_format: str, v_format: str, usual: float) -> None:
     program, source = make_program(6, CacheLayer(2, 40, 100, 4), sink_q=True)

@@ -79,6 +79,38 @@ def test_few_tokens_are_shared_out_by_splits(tokens: int) -> None:
     assert (where[:, 1] == 2).all()
 
 
+@pytest.mark.parametrize("sinks", [1, 64])
+@pytest.mark.parametrize("window", [5, 256, 600])
+def test_sink_tokens_come_first_once_they_left_the_window(window: int, sinks: int) -> None:
+    rng = np.random.default_rng((window, sinks))
+    for _ in range(20):
+        positions, sequences = random_batch(rng)
+        count_tokens, runs = len(positions), len(np.unique(sequences))
+        room = tasks.max_tasks(count_tokens, runs, MAX_CONTEXT)
+        table, where = np.zeros((room, slots.TASK_WORDS), np.int64), np.zeros((count_tokens, 3), np.int64)
+        count = tasks.share_out(table, where, positions, sequences, window, sinks, 8)
+        assert 0 < count <= room
+        assert (where[:, 0] + (where[:, 1] - 1) * where[:, 2]).max() < tasks.max_partial_rows(
+            count_tokens, runs, MAX_CONTEXT
+        )
+        passes = {int(row): int(task[slots.SINKS]) for task in table[:count] for row in rows_of(task)}
+        empty = {
+            int(row)
+            for task in table[:count]
+            if task[slots.FIRST_SPLIT] == task[slots.END_SPLIT]
+            for row in rows_of(task)
+        }
+        for position, (first, pieces, step) in zip(positions, where.tolist(), strict=True):
+            has_sinks = [passes[first + i * step] for i in range(pieces)]
+            assert has_sinks[0] == 1 or position < window, "a query without its sink tokens"
+            assert not any(has_sinks[1:]), "sink tokens are joined first"
+            assert not any(first + i * step in empty for i in range(1, pieces))
+
+
+def rows_of(task: np.ndarray) -> range:
+    return range(task[slots.PARTIAL_ROW], task[slots.PARTIAL_ROW] + task[slots.NUM_TOKENS])
+
+
 def test_runs() -> None:
     assert tasks.runs(np.array([4], np.int32)) == [(0, 1)]
     assert tasks.runs(np.array([4, 4, 0, 7, 7, 7], np.int32)) == [(0, 2), (2, 3), (3, 6)]
