@@ -4,9 +4,9 @@
                                 [-r ROUNDS] [-t THREADS] [--peer-python PATH] [--markdown FILE]
 
 Accuracy: the KL divergence of the logits after each of N tokens of English from those of the same program with its first
-type (f16), fed as one prompt. Speed: decode and prefill at a depth, relative to the first type, as medians of paired
-ratios; all types take turns in processes of their own. Memory: bytes a token takes. --peer-types without a value leaves
-the peer out. --markdown writes the section "cache-types" of a page. The last line is JSON.
+type (f16), fed as one prompt, ours with --precise. Speed: decode and prefill at a depth, relative to the first type, as
+medians of paired ratios; all types take turns in processes of their own. Memory: bytes a token takes. --peer-types
+without a value leaves the peer out. --markdown writes the section "cache-types" of a page. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -52,7 +52,10 @@ class EdgeLLM:
         self.version = edgellm.__version__
         self._threads = threads
         types = {"cache_type_k": cache_type, "cache_type_v": cache_type} if cache_type else {}
-        self._llm = edgellm.LLM.load(model, threads=threads, max_context=context, prefill_chunk=CHUNK, **types)
+        self._load = lambda **more: edgellm.LLM.load(
+            model, threads=threads, max_context=context, prefill_chunk=CHUNK, **types, **more
+        )
+        self._llm = self._load()
         self.vocab_size = self._llm.vocab_size
 
     def decode(self, ids: list[int], tokens: int) -> float:
@@ -66,7 +69,9 @@ class EdgeLLM:
         return float(timings.prefill_tokens / timings.prefill_tps)
 
     def write_logits(self, ids: list[int], path: str) -> None:
-        self._llm.logits(ids).tofile(path)
+        # Roundings of 8-bit activations that flip are louder than what a type of cache changes.
+        with self._load(precise=True) as llm:
+            llm.logits(ids).tofile(path)
 
     def bytes_per_token(self, depth: int) -> float:
         return self._llm.loaded.weight_bytes + self._llm.loaded.cache_bytes(depth)
