@@ -135,7 +135,7 @@ def test_line_ends_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sources, "_FOLDER", tmp_path)
     hashes = set()
     for end in ("\n", "\r\n"):
-        for name in ("cpu/a.py", "formats/b.py", "cache_layout.py"):
+        for name in ("cpu/a.py", "formats/b.py", "cache_formats/c.py", "cache_layout.py"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_bytes(f"x = 1{end}y = 2{end}".encode())
         hashes.add(store.source_hash.__wrapped__())
