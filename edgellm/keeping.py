@@ -38,8 +38,7 @@ def make_identity(file: GGUFFile, program: Program, config: EngineConfig, cache:
     """Say what the cache's keys and values are of."""
     files = [(path, stamp(status)) for path, status in zip(file.parts, file.statuses, strict=True)]
     model = ModelHash(files, file.identity, folder() / "hashes")
-    block_bytes = [cache.block_bytes(group) for group in range(len(cache.groups))]
-    return Identity(program, (config.cache_type_k, config.cache_type_v), config.precise, block_bytes, model)
+    return Identity(program, config.cache_formats, config.precise, cache.block_bytes_of_group, model)
 
 
 def open_disk_cache(file: GGUFFile, program: Program, config: EngineConfig, cache: KVCache) -> DiskCache:

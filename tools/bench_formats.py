@@ -22,6 +22,7 @@ from typing import Any
 import bench_program
 import chart
 import pages
+from arguments import require_at_least
 
 PHASES = ("decode", "small", "prefill")
 SMALL = range(2, 9)
@@ -215,9 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = make_parser()
     args = parser.parse_args(argv)
-    for name in ("threads", "rounds", "tokens", "megabytes", "hidden", "ffn"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} must be at least 1, not {getattr(args, name)}")
+    require_at_least(parser, args, threads=1, rounds=1, tokens=1, megabytes=1, hidden=1, ffn=1)
     if args.hidden % 256 or args.ffn % 256:
         parser.error("--hidden and --ffn must be multiples of 256, the largest group of any format")
     results: list[Result] = []

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from arguments import require_at_least
+
 ANSWER_TOKENS = 8
 DISK_BYTES = 4 << 30
 
@@ -77,9 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("-r", "--rounds", type=int, default=5, metavar="N", help="times each is measured (default: %(default)s)")
     add("-t", "--threads", type=int, default=2, metavar="N", help="threads (default: %(default)s)")
     args = parser.parse_args(argv)
-    for name in ("prompt_tokens", "own_tokens", "rounds", "threads"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+    require_at_least(parser, args, prompt_tokens=1, own_tokens=1, rounds=1, threads=1)
     from edgellm import EdgeLLMError, hub
 
     results = {}

@@ -25,6 +25,7 @@ from typing import Any
 import kl
 import numpy as np
 import pages
+from arguments import require_at_least
 from compare_peers import SIDES, Worker, WorkerError
 
 TYPES = ("f16", "i16", "bf16", "q8_0", "e4m3", "e5m2", "q4_h")
@@ -181,9 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure all models; print tables, then one JSON line. Return 2 where something is missing."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    for name in ("num_tokens", "depth", "rounds", "threads"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+    require_at_least(parser, args, num_tokens=1, depth=1, rounds=1, threads=1)
     from edgellm import EdgeLLMError
 
     try:

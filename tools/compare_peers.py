@@ -25,6 +25,7 @@ from statistics import median
 from typing import Any, Protocol
 
 import pages
+from arguments import require_at_least
 
 SIDES = ("edgellm", "llama.cpp")
 WORKER = Path(__file__).with_name("compare_worker.py")
@@ -236,9 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare all models; print tables, then one JSON line. Return 2 where something is missing."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    for name, low in (("threads", 1), ("prompt_tokens", 1), ("decode_tokens", 1), ("depth", 0), ("rounds", 1)):
-        if getattr(args, name) < low:
-            parser.error(f"--{name.replace('_', '-')} must be at least {low}, not {getattr(args, name)}")
+    require_at_least(parser, args, threads=1, prompt_tokens=1, decode_tokens=1, depth=0, rounds=1)
     from edgellm import EdgeLLMError, hub
 
     try:

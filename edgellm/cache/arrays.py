@@ -49,22 +49,18 @@ class CacheArrays:
         self._require_open()
         return self._addresses[layer]
 
-    def block_bytes(self, group: int) -> int:
-        """Bytes of one block: K and V of all layers of the group."""
-        return self.block_bytes_of_group[group]
-
     def read(self, group: int, block: int) -> bytes:
         """A block's bytes: K then V of the group's first layer, of its second, and so on."""
-        return ctypes.string_at(self._place(group, block), self.block_bytes(group))
+        return ctypes.string_at(self._place(group, block), self.block_bytes_of_group[group])
 
     def write(self, group: int, block: int, data: bytes) -> None:
         """Put back what `read` gave."""
-        assert len(data) == self.block_bytes(group), f"{len(data)} bytes are not a block"
+        assert len(data) == self.block_bytes_of_group[group], f"{len(data)} bytes are not a block"
         ctypes.memmove(self._place(group, block), data, len(data))
 
     def copy(self, group: int, source: int, target: int) -> None:
         """Copy one block over another."""
-        ctypes.memmove(self._place(group, target), self._place(group, source), self.block_bytes(group))
+        ctypes.memmove(self._place(group, target), self._place(group, source), self.block_bytes_of_group[group])
 
     def _place(self, group: int, block: int) -> int:
         self._require_open()

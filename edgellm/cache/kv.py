@@ -81,17 +81,6 @@ class KVCache:
         self._lengths = [0] * max_sequences
         self._limits = [0] * max_sequences  # positions below which `reserve` has nothing to do
 
-    @staticmethod
-    def needed_bytes(
-        layers: Sequence[CacheLayer],
-        max_context: int | None,
-        max_sequences: int,
-        prefill_chunk: int,
-        formats: Formats = F16,
-    ) -> int:
-        """Bytes that the sequences can come to use, without making a cache and without what earlier ones left."""
-        return memory.needed_bytes(layers, max_context, max_sequences, prefill_chunk, formats)
-
     def open(self, token_ids: Sequence[int] = ()) -> tuple[int, int]:
         """-> a free slot, and how many of the first token_ids it holds already: at most all but the last one.
 
@@ -208,10 +197,6 @@ class KVCache:
         """Addresses of a layer's K and V, each laid out [block][kv_head][tile bytes] and aligned to 64 bytes."""
         return self._arrays.address(layer)
 
-    def block_bytes(self, group: int) -> int:
-        """Bytes of one block of a group."""
-        return self._arrays.block_bytes(group)
-
     def read_block(self, group: int, block: int) -> bytes:
         """A block's bytes: K then V of the group's first layer, of its second, and so on."""
         return self._arrays.read(group, block)
@@ -279,7 +264,7 @@ class KVCache:
         """Fill a block from the storage and put it into the tree. -> False if the storage has lost it."""
         assert self.storage is not None and not isinstance(source.node, Node)
         data = self.storage.read(source.node, source.group)
-        if data is None or len(data) != self.block_bytes(source.group):
+        if data is None or len(data) != self.block_bytes_of_group[source.group]:
             return False
         self.write_block(source.group, block, data)
         blocks = [block if group == source.group else NO_BLOCK for group in range(len(self._groups))]

@@ -10,6 +10,7 @@ import re
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TypeVar
 
 from ..config import (
@@ -128,41 +129,14 @@ def add_sampling(parser: Parser) -> None:
 
 def engine_config(args: Namespace) -> EngineConfig:
     """Return the checked loading options. The command line runs one sequence at a time."""
-    return _named(
-        lambda: EngineConfig(
-            threads=args.threads,
-            max_context=args.max_context,
-            prefill_chunk=args.prefill_chunk,
-            max_sequences=1,
-            weights=args.weights,
-            precise=args.precise,
-            cache_type_k=args.cache_type_k,
-            cache_type_v=args.cache_type_v,
-            cache_memory=args.cache_memory,
-            disk_cache=args.disk_cache,
-            window=args.window,
-            sinks=args.sinks,
-            on_full=args.on_full,
-        )
-    )
+    return _made_of(EngineConfig, args, max_sequences=1)
 
 
 def sampling_params(args: Namespace) -> SamplingParams:
     """Return the checked sampling options."""
     for text in args.stop:
         check_text("--stop", text)
-    return _named(
-        lambda: SamplingParams(
-            max_tokens=args.max_tokens,
-            temperature=args.temperature,
-            top_k=args.top_k,
-            top_p=args.top_p,
-            min_p=args.min_p,
-            seed=args.seed,
-            stop=tuple(args.stop),
-            ignore_eos=args.ignore_eos,
-        )
-    )
+    return _made_of(SamplingParams, args)
 
 
 def display_name(model: str) -> str:
@@ -197,6 +171,12 @@ def read_text(text: str | None) -> str:
         raise OptionError(f"standard input is not valid UTF-8 at byte {error.start}; convert it first") from None
     content = content.replace("\r\n", "\n")
     return content[:-1] if content.endswith("\n") else content
+
+
+def _made_of(kind: Callable[..., _Made], args: Namespace, **fixed: object) -> _Made:
+    """Make a dataclass of the options that its fields are called, but for those that are fixed."""
+    names = [field.name for field in fields(kind) if field.name not in fixed]  # type: ignore[arg-type]
+    return _named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
 
 
 def _named(make: Callable[[], _Made]) -> _Made:

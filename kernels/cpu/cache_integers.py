@@ -27,6 +27,7 @@ from .cache_codes import (
     times_unless_zero,
 )
 from .rotate import rotate
+from .row_counts import by_count
 from .simd import (
     add,
     f32_of_bits,
@@ -247,9 +248,12 @@ def _words(kind: _Kind, of_values: bool, rows: int) -> Any:
     return pair_words.stripe_words(kind.layout.bits, of_values, rows, scale)
 
 
+_COUNTS = (6, 4, 3, 2, 1)
+
+
 @inline
 def _at_once(left):
-    """How many rows to take next: six use every register, and one alone wastes most."""
+    """How many rows to take next, one of _COUNTS: six use every register, and one alone wastes most."""
     if left == 7 or left == 8:
         return 4
     return 6 if left >= 6 else (3 if left == 5 else left)
@@ -276,24 +280,15 @@ def _make_score(kind: _Kind) -> Kernel:
 
         return strip
 
-    one, two, three, four, six = (strip_of(rows) for rows in (1, 2, 3, 4, 6))
+    strip = by_count(strip_of, _COUNTS)
 
     def score(k_tile, n, q, rows, dim, scores, ahead):
         stride, p = _query_bytes(dim), k_tile
         for to in range(scores, scores + 4 * n, 4 * _STRIPE):
             i = 0
             while i < rows:
-                count, x, at, a = _at_once(rows - i), q + i * stride, to + 256 * i, ahead + (p - k_tile)
-                if count == 6:
-                    six(p, x, stride, dim, at, a)
-                elif count == 4:
-                    four(p, x, stride, dim, at, a)
-                elif count == 3:
-                    three(p, x, stride, dim, at, a)
-                elif count == 2:
-                    two(p, x, stride, dim, at, a)
-                else:
-                    one(p, x, stride, dim, at, a)
+                count = _at_once(rows - i)
+                strip(count, p, q + i * stride, stride, dim, to + 256 * i, ahead + (p - k_tile))
                 i += count
             p += stripe_bytes(dim)
 
@@ -348,22 +343,13 @@ def _make_weigh(kind: _Kind) -> Kernel:
 
         return some
 
-    one, two, three, four, six = (some_of(rows) for rows in (1, 2, 3, 4, 6))
+    some = by_count(some_of, _COUNTS)
 
     def weigh(v_tile, n, weights, rescales, rows, dim, sums, ahead):
         stride, i = (dim + 31) // 32 * 128, 0
         while i < rows:
-            count, f, r, at = _at_once(rows - i), weights + 256 * i, rescales + 4 * i, sums + i * stride
-            if count == 6:
-                six(v_tile, n, f, r, dim, at, stride, ahead)
-            elif count == 4:
-                four(v_tile, n, f, r, dim, at, stride, ahead)
-            elif count == 3:
-                three(v_tile, n, f, r, dim, at, stride, ahead)
-            elif count == 2:
-                two(v_tile, n, f, r, dim, at, stride, ahead)
-            else:
-                one(v_tile, n, f, r, dim, at, stride, ahead)
+            count = _at_once(rows - i)
+            some(count, v_tile, n, weights + 256 * i, rescales + 4 * i, dim, sums + i * stride, stride, ahead)
             i += count
 
     return weigh

@@ -7,6 +7,7 @@ from typing import Any
 from ..cache_layout import BLOCK_SIZE
 from .float_elements import Element
 from .float_rows import row_words
+from .row_counts import by_count
 from .simd import function, inline, prefetch
 
 ROW_BYTES = 4 * BLOCK_SIZE  # one row's scores or weights of a tile
@@ -52,27 +53,14 @@ def make_lines(form: Element, begin: str, of_keys: bool) -> Any:
 
     begin: "zero", "scaled" (what is there, times rescales) or "loaded" (what is there).
     """
-    six, five, four = (_make_block(form, rows, 2, begin, of_keys) for rows in (6, 5, 4))
-    three, two, one = (_make_block(form, rows, 4, begin, of_keys) for rows in (3, 2, 1))
+    block = by_count(lambda rows: _make_block(form, rows, 2 if rows > 3 else 4, begin, of_keys), (6, 5, 4, 3, 2, 1))
 
     @inline
     def lines(p, n, f, f_row, skip, out, out_stride, ahead, rescales, rows):
         i = 0
         while i < rows:
             count = next_rows(rows - i)
-            g, to, r = f + i * f_row, out + i * out_stride, rescales + 4 * i
-            if count == 6:
-                six(p, n, g, skip, to, out_stride, ahead, r)
-            elif count == 5:
-                five(p, n, g, skip, to, out_stride, ahead, r)
-            elif count == 4:
-                four(p, n, g, skip, to, out_stride, ahead, r)
-            elif count == 3:
-                three(p, n, g, skip, to, out_stride, ahead, r)
-            elif count == 2:
-                two(p, n, g, skip, to, out_stride, ahead, r)
-            else:
-                one(p, n, g, skip, to, out_stride, ahead, r)
+            block(count, p, n, f + i * f_row, skip, out + i * out_stride, out_stride, ahead, rescales + 4 * i)
             i += count
             ahead = p  # it is there now
 

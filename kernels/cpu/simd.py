@@ -114,7 +114,7 @@ def _load_half(t: Vec) -> Any:
 
 load_i32, load_i64, load_f32 = _load(i32), _load(i64), _load(f32)
 load_f32x8, load_f32x32 = _load(f32x8), _load(f32x32)
-load_f16x8, load_f16x32 = _load_half(f32x8), _load_half(f32x32)
+load_f16x32 = _load_half(f32x32)
 store_i64, store_f32, store_f32x8, store_f32x32 = _store(i64), _store(f32), _store(f32x8), _store(f32x32)
 
 
@@ -166,24 +166,10 @@ def store_u8(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
     b.store(b.trunc(v, I8), pointer(b, address, I8))
 
 
-@word(void, i64, f32x32)
-def store_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
-    h = float_to_half(b, v)
-    b.store(h, pointer(b, address, h.type), align=1)
-
-
 @word(void, i64, f32)
 def store_f16(b: ir.IRBuilder, address: ir.Value, x: ir.Value) -> None:
     h = float_to_half(b, splat(b, ir.VectorType(F32, 4), x))
     b.store(b.extract_element(h, I32(0)), pointer(b, address, I16), align=2)
-
-
-@word(void, i64, f32x32)
-def scatter_f16x32(b: ir.IRBuilder, address: ir.Value, v: ir.Value) -> None:
-    """Store 32 halves 64 bytes apart: one token's column of a K tile."""
-    h = float_to_half(b, v)
-    for i in range(32):
-        b.store(b.extract_element(h, I32(i)), pointer(b, b.add(address, I64(64 * i)), I16), align=2)
 
 
 def table(values: Sequence[int], width: int = 8) -> Any:

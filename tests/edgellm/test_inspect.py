@@ -10,7 +10,6 @@ import pytest
 from tiny_models import write_tiny
 
 from edgellm.cache import memory
-from edgellm.cache.kv import KVCache
 from edgellm.gguf import open_gguf
 from edgellm.inspect import Summary, summarise
 from edgellm.kernels.ops import CacheLayer
@@ -49,9 +48,7 @@ def test_memory_is_weights_and_the_cache_that_loading_would_make(tmp_path: Path)
     assert found.kv_bytes_per_token == 3 * 2 * 2 * (16 + 32) * 2 // 2  # layers, kv heads, K and V (V padded to 32), f16
     assert (found.window, found.num_window_layers, found.kv_window_bytes(256)) == (None, 0, 0)
     assert found.cache_layers is not None
-    assert found.memory_bytes(1000, 2, 64) == found.weights_bytes + KVCache.needed_bytes(
-        found.cache_layers, 1000, 2, 64
-    )
+    assert found.memory_bytes(1000, 2, 64) == found.weights_bytes + memory.needed_bytes(found.cache_layers, 1000, 2, 64)
 
 
 def test_window_layers_are_counted_apart(tmp_path: Path) -> None:

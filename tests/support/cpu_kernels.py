@@ -6,7 +6,7 @@ Kernels come from the user's own cache of compiled ones, so a second run compile
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,14 @@ LEVEL_NAMES = tuple(get_available_levels())
 def get_kernels(level: str) -> Mapping[str, int]:
     """Addresses of all kernels of a level."""
     return objects.addresses(ALL_KERNELS, get_level(level), paths.home() / "kernels")
+
+
+def get_cache_kernel(level: str, part: str, name: str) -> Callable[..., None]:
+    """One of a cache format's kernels, to be called with the operands that cache_kernels.py lists."""
+    function: Callable[..., None] = threads.tile_function(cache_kernels.OPERANDS[part])(
+        get_kernels(level)[f"{part}_{name}"]
+    )
+    return function
 
 
 # ---- memory ----

@@ -75,7 +75,7 @@ class ScriptedBackend:
 
     def _view_places(self, group: int) -> NDArray[np.int64]:
         """i64[blocks, 64, 2] over the K of the group's first layer: position and id in each place, -1 where none is."""
-        count, block_bytes = self._cache._groups[group].pool.num_blocks, self._cache.block_bytes(group)
+        count, block_bytes = self._cache._groups[group].pool.num_blocks, self._cache.block_bytes_of_group[group]
         address, _ = self._cache.address(self._cache.group_of_layer.index(group))
         memory = np.ctypeslib.as_array((ctypes.c_uint8 * (count * block_bytes)).from_address(address)).view(np.int64)
         places = np.lib.stride_tricks.as_strided(memory, (count, BLOCK_SIZE, 2), (block_bytes, LAYER_DIM * 2, 8))
@@ -130,7 +130,7 @@ def make_engine(
 ) -> tuple[Engine, ScriptedBackend]:
     """An engine on a scripted backend, one cache layer per window. memory: in times what one sequence needs."""
     layers = [CacheLayer(1, LAYER_DIM, window) for window in windows]
-    one = KVCache.needed_bytes(layers, max_context, 1, prefill_chunk)
+    one = memory.needed_bytes(layers, max_context, 1, prefill_chunk)
     memory_bytes = None if memory is None else int(memory * one)
     cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes)
     backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)

@@ -7,6 +7,7 @@ import pytest
 from cache_model import CacheModel, MemoryStorage, make_layers, make_path
 
 from edgellm.cache.kv import KVCache
+from edgellm.cache.memory import needed_bytes
 from edgellm.cache.pool import NO_BLOCK
 from edgellm.errors import ContextError, ResourceError
 from edgellm.kernels.ops import CacheLayer
@@ -47,7 +48,7 @@ def test_groups_are_one_per_reach_and_tables_are_as_wide_as_what_a_sequence_hold
     assert cache.columns_of_group == ((0, 4), (16, 1), (0, 3), (1, 3))
     assert all(table.dtype == np.int32 for table in cache.tables)
     expected = 3 * (2 * 4 * 64 * 96 * 4 + 16 * 2 * 64 * 64 * 4 + (3 + 4) * 64 * 32 * 4)
-    assert cache.nbytes == 2 * expected and KVCache.needed_bytes(layers, 1000, 3, 100) == expected
+    assert cache.nbytes == 2 * expected and needed_bytes(layers, 1000, 3, 100) == expected
     cache.free()
     longer = KVCache(layers, 10**6, 1, 100)
     assert [table.shape[1] for table in longer.tables] == [4, 15625, 3, 4]
@@ -255,7 +256,7 @@ def test_sink_tokens_are_part_of_what_must_be_there() -> None:
 
 def test_when_memory_is_short_the_oldest_beginnings_go_leaf_by_leaf() -> None:
     layers = make_layers([(None, 0)])
-    memory = KVCache.needed_bytes(layers, 64 * 8, 1, 64)
+    memory = needed_bytes(layers, 64 * 8, 1, 64)
     model = CacheModel(KVCache(layers, 64 * 8, 2, 64, memory_bytes=memory), layers)  # 8 blocks
     leave_behind(model, [1] * 64 * 3 + [2] * 64)
     leave_behind(model, [1] * 64 * 3 + [3] * 64)
@@ -272,7 +273,7 @@ def test_when_memory_is_short_the_oldest_beginnings_go_leaf_by_leaf() -> None:
 
 def test_a_sequence_alone_always_has_room_even_to_copy() -> None:
     layers = make_layers([(None, 0), (70, 0)])
-    model = CacheModel(KVCache(layers, 320, 2, 1, memory_bytes=KVCache.needed_bytes(layers, 320, 1, 1)), layers)
+    model = CacheModel(KVCache(layers, 320, 2, 1, memory_bytes=needed_bytes(layers, 320, 1, 1)), layers)
     slot, _ = model.cache.open()
     fill(model, slot, [1] * 300)
     model.cache.keep(slot, [1] * 300)  # every block is shared with the tree, and none is free
@@ -290,7 +291,7 @@ def test_a_sequence_alone_always_has_room_even_to_copy() -> None:
 
 def test_a_twin_s_share_of_what_is_kept_does_not_tie_up_what_comes_before() -> None:
     layers = make_layers([(None, 0)])
-    model = CacheModel(KVCache(layers, 256, 3, 64, memory_bytes=KVCache.needed_bytes(layers, 256, 1, 64)), layers)
+    model = CacheModel(KVCache(layers, 256, 3, 64, memory_bytes=needed_bytes(layers, 256, 1, 64)), layers)
     first, second = model.cache.open()[0], model.cache.open()[0]
     fill(model, first, [3] * 64)
     fill(model, second, [3] * 128)
@@ -340,7 +341,7 @@ def test_a_damaged_store_is_as_good_as_none(damaged: set[int], expected: int) ->
 def test_a_store_larger_than_memory_gives_what_fits() -> None:
     storage, layers = MemoryStorage(), make_layers([(None, 0)])
     for size in (512, 192):
-        memory = KVCache.needed_bytes(layers, size, 1, 64)
+        memory = needed_bytes(layers, size, 1, 64)
         model = CacheModel(KVCache(layers, size, 2, 64, memory_bytes=memory), layers)
         model.cache.storage = storage
         if size == 512:

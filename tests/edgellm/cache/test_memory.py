@@ -30,7 +30,7 @@ def test_too_large_a_context_is_refused_before_allocating(monkeypatch: pytest.Mo
 
 
 def test_there_is_room_for_earlier_sequences_where_the_machine_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = KVCache.needed_bytes([FULL], 512, 3, 512)
+    needed = memory.needed_bytes([FULL], 512, 3, 512)
     for available, taken in ((10 * needed, 2 * needed), (2 * needed, 2 * needed), (2 * needed - 1, needed)):
         monkeypatch.setattr(memory, "available_bytes", lambda: available)  # noqa: B023
         cache = KVCache([FULL], 512, 3)
@@ -43,7 +43,7 @@ def test_there_is_room_for_earlier_sequences_where_the_machine_has_some(monkeypa
 
 def test_a_limit_is_shared_among_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [FULL, SMALL]
-    one = KVCache.needed_bytes(layers, 1024, 1, 64)
+    one = memory.needed_bytes(layers, 1024, 1, 64)
     for times, blocks in ((1, [16, 3]), (2.5, [40, 7]), (100, [1600, 300])):
         cache = KVCache(layers, 1024, 4, 64, memory_bytes=int(one * times))
         assert [group.pool.num_blocks for group in cache._groups] == blocks

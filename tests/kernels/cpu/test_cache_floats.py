@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 import cpu_kernels as cpu
 import numpy as np
 import pytest
 
-from edgellm import paths
 from edgellm.kernels import cache_formats
-from edgellm.kernels.cpu import cache_kernels, objects, threads
 from edgellm.kernels.cpu.memory import address, aligned
 
 NAMES = ("f16", "bf16", "e4m3", "e5m2")
@@ -19,19 +14,6 @@ DIMS = (8, 40, 64, 96, 200)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 11, 24)
 each_format = pytest.mark.parametrize("name", NAMES)
 each_level = pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
-
-
-@functools.cache
-def get_kernels(level: str) -> dict[str, int]:
-    names = [kernel for name in NAMES for kernel in cache_kernels.names(name, name).values()]
-    return objects.addresses(names, cpu.get_level(level), paths.home() / "kernels")
-
-
-def kernel(level: str, part: str, name: str) -> Callable[..., None]:
-    function: Callable[..., None] = threads.tile_function(cache_kernels.OPERANDS[part])(
-        get_kernels(level)[f"{part}_{name}"]
-    )
-    return function
 
 
 def heads(count: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -84,7 +66,7 @@ def test_what_is_stored_are_the_bits_of_numpy(dim: int, level: str, name: str) -
         tile = aligned(want.nbytes)
         tile[:] = 0xFF
         for slot in np.random.default_rng(dim).permutation(64):
-            kernel(level, part, name)(address(rows[slot]), address(tile), slot, dim)
+            cpu.get_cache_kernel(level, part, name)(address(rows[slot]), address(tile), slot, dim)
         assert np.array_equal(tile, want)
 
 
@@ -125,12 +107,12 @@ def scores(
     rows = len(q)
     source = cpu.make_rows(q.reshape(rows // shared, shared * dim), fill=np.nan)
     made = aligned(rows * cache_formats.get(name).query_bytes(dim) + 128)
-    kernel(level, "ready", name)(
+    cpu.get_cache_kernel(level, "ready", name)(
         address(source), source.strides[0], cpu.float_word(0.5), shared, dim, rows, address(made)
     )
     out = aligned(rows * 256).view(np.float32).reshape(rows, 64)
     out[:] = np.nan
-    kernel(level, "score", name)(address(tile), n, address(made), rows, dim, address(out), address(tile))
+    cpu.get_cache_kernel(level, "score", name)(address(tile), n, address(made), rows, dim, address(out), address(tile))
     return out[:, :n] * np.float32(2)
 
 
@@ -138,7 +120,7 @@ def sums(
     level: str, name: str, tile: np.ndarray, weights: np.ndarray, out: np.ndarray, by: np.ndarray, dim: int, n: int = 64
 ) -> np.ndarray:
     weights, out, by = (cpu.make_copy(a) for a in (weights, out, by))
-    kernel(level, "weigh", name)(
+    cpu.get_cache_kernel(level, "weigh", name)(
         address(tile), n, address(weights), address(by), len(out), dim, address(out), address(tile)
     )
     return out

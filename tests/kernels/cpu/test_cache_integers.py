@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
 
 import cpu_kernels as cpu
 import numpy as np
 import other_levels
 import pytest
 
-from edgellm import paths
 from edgellm.kernels import cache_formats
 from edgellm.kernels.cache_formats import i16, integers, q4_h, q8_0, rotation, rounding
-from edgellm.kernels.cpu import cache_kernels, objects, threads
 from edgellm.kernels.cpu.memory import address, aligned
 
 LAYOUTS: dict[str, integers.Layout] = {"i16": i16.LAYOUT, "q8_0": q8_0.LAYOUT, "q4_h": q4_h.LAYOUT}
@@ -22,19 +18,6 @@ TURNS = {"i16": (0, 0), "q8_0": q8_0.TURNS, "q4_h": q4_h.TURNS}
 DIMS = (8, 24, 40, 64, 80, 96, 128, 256, 512)
 each_format = pytest.mark.parametrize("name", LAYOUTS)
 each_level = pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
-
-
-@functools.cache
-def get_kernels(level: str) -> dict[str, int]:
-    names = [kernel for name in LAYOUTS for kernel in cache_kernels.names(name, name).values()]
-    return objects.addresses(names, cpu.get_level(level), paths.home() / "kernels")
-
-
-def kernel(level: str, part: str, name: str) -> Callable[..., None]:
-    function: Callable[..., None] = threads.tile_function(cache_kernels.OPERANDS[part])(
-        get_kernels(level)[f"{part}_{name}"]
-    )
-    return function
 
 
 def heads(count: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -52,7 +35,7 @@ def stored(level: str, name: str, x: np.ndarray, of_keys: bool) -> np.ndarray:
     form = cache_formats.get(name)
     tile = aligned((form.k if of_keys else form.v).tile_bytes(x.shape[1]))
     tile[:] = 0xFF
-    store, rows = kernel(level, "store_k" if of_keys else "store_v", name), cpu.make_rows(x, fill=np.nan)
+    store, rows = cpu.get_cache_kernel(level, "store_k" if of_keys else "store_v", name), cpu.make_rows(x, fill=np.nan)
     for slot in range(len(x)):
         store(address(rows[slot]), address(tile), slot, x.shape[1])
     return tile
@@ -100,7 +83,7 @@ def test_queries_made_ready(level: str, name: str) -> None:
         x[6, 2] = np.nan
         rows = cpu.make_rows(x.reshape(5, shared * dim), fill=np.nan)
         out = aligned(len(x) * form.query_bytes(dim)).reshape(len(x), -1)
-        kernel(level, "ready", name)(
+        cpu.get_cache_kernel(level, "ready", name)(
             address(rows), rows.strides[0], int(scale.view(np.int32)), shared, dim, len(x), address(out)
         )
         for row, got in zip(x * scale, out, strict=True):
@@ -115,9 +98,11 @@ def scored(level: str, name: str, tile: np.ndarray, x: np.ndarray, n: int) -> tu
     form, (rows, dim) = cache_formats.get(name), x.shape
     source, out = cpu.make_rows(x), aligned(rows * form.query_bytes(dim)).reshape(rows, -1)
     one = int(np.float32(1).view(np.int32))
-    kernel(level, "ready", name)(address(source), source.strides[0], one, 1, dim, rows, address(out))
+    cpu.get_cache_kernel(level, "ready", name)(address(source), source.strides[0], one, 1, dim, rows, address(out))
     scores = cpu.make_copy(np.full((rows, 64), np.nan, np.float32))
-    kernel(level, "score", name)(address(tile), n, address(out), rows, dim, address(scores), address(tile))
+    cpu.get_cache_kernel(level, "score", name)(
+        address(tile), n, address(out), rows, dim, address(scores), address(tile)
+    )
     return scores, out
 
 
@@ -154,7 +139,7 @@ def weighed(
     rescales = cpu.make_copy((1 / np.arange(1, rows + 1)).astype(np.float32))
     w, out = cpu.make_copy(weights), cpu.make_copy(sums)
     arguments = [address(tile), n, address(w), address(rescales), rows, dim, address(out), address(tile)]
-    kernel(level, "weigh", name)(*arguments)
+    cpu.get_cache_kernel(level, "weigh", name)(*arguments)
     return out[:, :dim]
 
 
