@@ -135,7 +135,7 @@ def test_damage_on_disk_costs_time_only(models: dict[str, Path], folder: Path) -
 
 def test_the_limit_is_kept(models: dict[str, Path], folder: Path) -> None:
     with load(models["llama"]) as llm:
-        block = llm.loaded.cache.block_bytes(0)
+        block = llm.loaded.cache.block_bytes_of_group[0]
         ask(llm, PROMPT)
     limit = 8 * (block + 8192)
     with load(models["llama"], disk_cache=limit) as llm:
@@ -180,7 +180,7 @@ def test_memory_that_holds_less_than_the_state_keeps_what_was_used_last(
         for prompt in prompts:
             ask(llm, prompt)
         saved = llm.save_state(path)
-        block = llm.loaded.cache.block_bytes(0)
+        block = llm.loaded.cache.block_bytes_of_group[0]
     with load(models["llama"], disk_cache=0, cache_memory=9 * block) as llm:
         assert 0 < llm.load_state(path) < saved
         assert ask(llm, prompts[-1])[1] == len(prompts[-1]) - 1

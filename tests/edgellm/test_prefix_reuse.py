@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tiny_models import write_tiny
 
 from edgellm import LLM
-from edgellm.cache.kv import KVCache
+from edgellm.cache.memory import needed_bytes
 from edgellm.config import EngineConfig
 from edgellm.kernels.ops import Batch
 from edgellm.loader import load_model
@@ -165,7 +165,7 @@ def test_sequences_that_take_turns_in_too_little_memory_answer_as_they_do_alone(
     options = {"max_tokens": 100, **GREEDY}
     with load(path) as llm:
         alone = [llm.generate(prompt, **options).token_ids for prompt in prompts]  # type: ignore[arg-type]
-        one = KVCache.needed_bytes(llm.loaded.cache_layers, MAX_CONTEXT, 1, 32)
+        one = needed_bytes(llm.loaded.cache_layers, MAX_CONTEXT, 1, 32)
     assert all(len(set(ids)) > 9 for ids in alone), "an answer that says one thing only would prove nothing"
     pauses = 0
     pause = Sequence.pause

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgellm.cache.kv import KVCache
+from edgellm.cache.memory import needed_bytes
 from edgellm.kernels.ops import CacheLayer
 from edgellm.scheduler import Scheduler
 from edgellm.sequence import Sequence, SequenceState
@@ -68,7 +69,7 @@ def test_every_scheduled_token_has_a_place_in_the_cache(scheduler: Scheduler) ->
 def small(num_blocks: int, max_sequences: int = 3) -> Scheduler:
     """A scheduler whose cache has room for so many blocks of 64 tokens, of which one sequence may take four."""
     layers = [CacheLayer(1, 32)]
-    memory = KVCache.needed_bytes(layers, 64 * num_blocks, 1, 64)
+    memory = needed_bytes(layers, 64 * num_blocks, 1, 64)
     return Scheduler(KVCache(layers, 256, max_sequences, 64, memory_bytes=memory), prefill_chunk=64)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgellm.cache.kv import KVCache
+from edgellm.cache.memory import needed_bytes
 from edgellm.config import EngineConfig
 from edgellm.engine import Engine
 from edgellm.kernels.cache_layout import BLOCK_SIZE
@@ -130,7 +131,7 @@ def make_engine(
 ) -> tuple[Engine, ScriptedBackend]:
     """An engine on a scripted backend, one cache layer per window. memory: in times what one sequence needs."""
     layers = [CacheLayer(1, LAYER_DIM, window) for window in windows]
-    one = memory.needed_bytes(layers, max_context, 1, prefill_chunk)
+    one = needed_bytes(layers, max_context, 1, prefill_chunk)
     memory_bytes = None if memory is None else int(memory * one)
     cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes)
     backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edgellm.cache.kv import KVCache
+from edgellm.cache.memory import needed_bytes
 from edgellm.errors import ContextError, ResourceError
 
 MAX_SEQUENCES = 3
@@ -46,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         if (None, 0) in reaches and context is None:
             context = 700
         layers, self.chunk = make_layers(reaches), chunk
-        one = KVCache.needed_bytes(layers, context, 1, chunk)
+        one = needed_bytes(layers, context, 1, chunk)
         memory = None if spare is None else one + spare * one // 4
         self.cache = KVCache(layers, context, MAX_SEQUENCES, chunk, memory_bytes=memory)
         self.storage = MemoryStorage() if stores else None

@@ -29,7 +29,7 @@ def test_tiles_are_aligned_zeroed_writable_apart_and_gone_after_free(formats: tu
         v_bytes = layer.num_kv_heads * get(formats[1]).v_tile_bytes(layer.head_dim)
         for block in range(blocks[group]):
             for first, nbytes in zip(arrays.address(index), (k_bytes, v_bytes), strict=True):
-                address = first + block * arrays.block_bytes(group)
+                address = first + block * arrays.block_bytes_of_group[group]
                 assert address % 64 == 0
                 array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
                 assert not array.any()
@@ -57,12 +57,12 @@ def test_untouched_blocks_cost_no_memory() -> None:
 def test_a_copy_is_one_block_of_every_layer_of_its_group_and_nothing_else() -> None:
     arrays = CacheArrays([CacheLayer(1, 33), FULL, CacheLayer(1, 8, window=9)], [3, 3], F16)
     rng = np.random.default_rng(0)
-    data = {(group, block): rng.bytes(arrays.block_bytes(group)) for group in range(2) for block in range(3)}
+    data = {(group, block): rng.bytes(arrays.block_bytes_of_group[group]) for group in range(2) for block in range(3)}
     for (group, block), content in data.items():
         arrays.write(group, block, content)
     arrays.copy(0, 2, 1)
     data[0, 1] = data[0, 2]
     assert {key: arrays.read(*key) for key in data} == data
-    second_layer = arrays.address(1)[0] + arrays.block_bytes(0)  # in block 1
+    second_layer = arrays.address(1)[0] + arrays.block_bytes_of_group[0]  # in block 1
     assert ctypes.string_at(second_layer, 9) == data[0, 1][64 * (33 + 64) * 2 :][:9]
     arrays.free()

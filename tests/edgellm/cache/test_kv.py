@@ -358,8 +358,11 @@ def test_a_store_larger_than_memory_gives_what_fits() -> None:
 def test_blocks_as_bytes() -> None:
     layers = [CacheLayer(2, 64), CacheLayer(1, 96, window=70), CacheLayer(1, 40)]
     cache = KVCache(layers, 128, 1, 16)
-    assert cache.block_bytes(0) == 2 * 64 * 64 * 4 + 64 * (40 + 64) * 2 and cache.block_bytes(1) == 64 * 96 * 4
-    data = np.random.default_rng(0).bytes(cache.block_bytes(0))
+    assert (
+        cache.block_bytes_of_group[0] == 2 * 64 * 64 * 4 + 64 * (40 + 64) * 2
+        and cache.block_bytes_of_group[1] == 64 * 96 * 4
+    )
+    data = np.random.default_rng(0).bytes(cache.block_bytes_of_group[0])
     cache.write_block(0, 1, data)
     assert cache.read_block(0, 1) == data
     assert not any(cache.read_block(0, 0)) and not any(cache.read_block(0, 2)) and not any(cache.read_block(1, 1))
