@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .completion import Completion
     from .config import EngineConfig, SamplingParams
     from .errors import EdgeLLMError
-    from .llm import LLM, Completion
+    from .llm import LLM
     from .tokenizer import Tokenizer
 
 __all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Tokenizer", "__version__"]
 
 _HOMES = {
     "LLM": "llm",
-    "Completion": "llm",
+    "Completion": "completion",
     "Tokenizer": "tokenizer",
     "EngineConfig": "config",
     "SamplingParams": "config",

@@ -44,29 +44,39 @@ class ChatTemplate:
         source = metadata.get("tokenizer.chat_template")
         return cls(source if isinstance(source, str) else "", tokenizer)
 
-    def render_ids(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
+    def render_ids(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """Return the prompt's ids: BOS exactly once where the model wants it, no EOS, user text without control tokens.
 
         messages: mappings with "role" and "content". add_generation_prompt: end where the assistant's answer begins.
+        tools: OpenAI's descriptions of functions. documents: what the answer may rest on. template_args: names that this
+        model's template knows, as enable_thinking.
         """
-        text = self.render(messages, add_generation_prompt)
-        texts = list(_strings(list(messages)))
+        given = {"tools": tools, "documents": documents, **(template_args or {})}
+        text = self.render(messages, add_generation_prompt, **given)
+        texts = list(_strings([list(messages), tools, documents]))
         if not any(self._guard.places(value) for value in texts):
             return self._tokenizer.encode_chat(text)
         marks = _Marks(self._guard, taken=set(self.source).union(*texts))
-        marked = self._render(marks.mark(list(messages)), add_generation_prompt)
+        marked = self._render(marks.mark(list(messages)), add_generation_prompt, marks.mark(given))
         return self._tokenizer.encode_chat(*marks.unmark(marked))
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True, **template_args: Any) -> str:
         """Return the prompt as text, control tokens by their names: to be read, not to be tokenised."""
         if not self.source.strip():
             raise TemplateError(
                 "the model file has no chat template: it continues text but was not made to chat; use it without one"
             )
         _check(messages)
-        return self._render([dict(message) for message in messages], add_generation_prompt)
+        return self._render([dict(message) for message in messages], add_generation_prompt, template_args)
 
-    def _render(self, messages: list[Any], add_generation_prompt: bool) -> str:
+    def _render(self, messages: list[Any], add_generation_prompt: bool, given: Mapping[str, Any]) -> str:
         names = {
             name: "" if token is None else self._tokenizer.token_text(token)
             for name, token in (
@@ -78,7 +88,9 @@ class ChatTemplate:
         }
         try:
             text: str = self._template.render(
-                messages=messages, tools=None, documents=None, add_generation_prompt=add_generation_prompt, **names
+                {"tools": None, "documents": None, **names, **given},
+                messages=messages,
+                add_generation_prompt=add_generation_prompt,
             )
         except TemplateError:
             raise

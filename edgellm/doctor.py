@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from . import models, packing, paths
-from .cache.memory import F16, Formats, available_bytes, growth_bytes, needed_bytes, read_bytes
+from .cache.memory import DEFAULT_FORMATS, Formats, available_bytes, growth_bytes, needed_bytes, read_bytes
 from .config import DEFAULT_MAX_CONTEXT, PACKED_SUFFIX
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
@@ -153,7 +153,7 @@ def thread_counts(most: int) -> list[int]:
 
 
 def examine_model(
-    file: GGUFFile, depth: int, max_context: int | None = None, cache_formats: Formats = F16
+    file: GGUFFile, depth: int, max_context: int | None = None, cache_formats: Formats = DEFAULT_FORMATS
 ) -> ModelReport:
     """Reckon what an open model would do with `depth` tokens in its cache. Raises nothing for what is in the file."""
     path = str(file.path)

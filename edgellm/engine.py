@@ -1,29 +1,25 @@
 """Sequences in, tokens out: `Engine.step` runs every sequence in flight by one share of work.
 
 Knows ids only, never text, and changes no number: what a sequence gets does not depend on who else is here.
-`Engine` is for one thread; `SharedEngine` lets many threads wait on one. Next hops: `scheduler.py`, `batch.py`,
-`runner.py`, `sampling.py`.
+`Engine` is for one thread; `shared_engine.py` lets many threads wait on one. Next hops: `scheduler.py`, `batch.py`,
+`runner.py`, `choosing.py`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .batch import make_batch, split_logits
 from .cache.kv import KVCache
+from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
 from .errors import ContextError, EdgeLLMError, OptionError
 from .runner import Backend, Runner
-from .sampling import is_greedy, sample
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
-
-Result = TypeVar("Result")
 
 
 def default_max_context(trained: int | None) -> int:
@@ -92,14 +88,20 @@ class Engine:
         self._scheduler.add(sequence)
 
     def step(self) -> list[tuple[Sequence, int]]:
-        """Run every sequence in flight once and return the new ids, each with its sequence."""
+        """Run every sequence in flight once and return the new ids, each with its sequence.
+
+        Mostly one a sequence; a constraint may force several at once, and ids that are taken back are not among them.
+        """
         self._require_open()
         works = self._scheduler.schedule()
         if not works:
             return []
         logits = self.runner.forward(make_batch(works, self._cache.tables))
-        new = [(work.sequence, self._take(work, rows)) for work, rows in split_logits(works, logits)]
-        return [(sequence, token_id) for sequence, token_id in new if token_id is not None]
+        return [
+            (work.sequence, token_id)
+            for work, rows in split_logits(works, logits)
+            for token_id in self._take(work, rows)
+        ]
 
     def cancel(self, sequence: Sequence, reason: str = "cancelled") -> None:
         """End a sequence and free its slot at once; harmless if it has ended."""
@@ -114,30 +116,54 @@ class Engine:
             self._end(sequence, "error", EdgeLLMError("the model was closed before this answer was complete"))
         self.runner.close()
 
-    def _take(self, work: Work, rows: NDArray[np.float32]) -> int | None:
-        """Note a share of work as done; if it ends in a logit row, choose the next id."""
+    def _take(self, work: Work, rows: NDArray[np.float32]) -> list[int]:
+        """Note a share of work as done; if it ends in a logit row, choose the next id, and those that it forces."""
         sequence = work.sequence
         sequence.advance(work.num_tokens)
         if sequence.keep_logits:
             sequence.collect(rows)
             if sequence.num_pending == 0:
                 self._end(sequence, "length")
-            return None
+            return []
         if len(rows) == 0:
-            return None
+            return []
+        if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
+            self._cache.keep(sequence.slot, sequence.prompt_ids)
         if sequence.params.ignore_eos:  # not chosen at all: a model that went on after its own end would talk to itself
             rows[0, self._eog_list] = -np.inf
         try:
-            token_id = sample(rows[0], sequence.params, None if is_greedy(sequence.params) else sequence.rng)
+            choice = sequence.chooser.choose(rows[0], sequence.token_ids, sequence.num_prompt)
+            return self._append(sequence, choice)
         except EdgeLLMError as error:  # of this sequence alone: the others of the step go on
             self._end(sequence, "error", error)
-            return None
-        reason = sequence.take(token_id, self.eog_ids, self.max_context)
-        if reason is not None:
-            self._end(sequence, reason)
-        elif sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
-            self._cache.keep(sequence.slot, sequence.prompt_ids)
-        return token_id
+            return []
+
+    def _append(self, sequence: Sequence, choice: Choice) -> list[int]:
+        """Take a chosen id and all that it forces, until the sequence ends. -> them, unless they are taken back."""
+        start, choices = len(sequence.token_ids), [choice]
+        while choices:
+            reason = sequence.take(choices.pop(0), self.eog_ids, self.max_context)
+            back = sequence.chooser.accept(sequence.token_ids[-1])
+            if back:
+                self._take_back(sequence, back)
+                break
+            if reason is None and sequence.chooser.is_complete:
+                reason = "stop"
+            if reason is not None:
+                self._end(sequence, reason)
+                break
+            choices = choices or [Choice(token_id) for token_id in sequence.chooser.forced()]
+        sequence.publish()
+        return sequence.token_ids[start:]
+
+    def _take_back(self, sequence: Sequence, num_tokens: int) -> None:
+        """Undo the last ids; where a window has moved on too far for that, what is left is computed again."""
+        sequence.take_back(num_tokens)
+        try:
+            self._cache.rewind(sequence.slot, sequence.num_cached)
+        except ContextError:
+            sequence.num_cached = 0
+            self._cache.rewind(sequence.slot, 0)
 
     def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)
@@ -146,100 +172,3 @@ class Engine:
     def _require_open(self) -> None:
         if self._is_closed:
             raise EdgeLLMError("this model is closed; load it again")
-
-
-class SharedEngine:
-    """One Engine for many threads: whoever waits for a token steps it, for everyone.
-
-    A change that comes while a step runs (also from a garbage collector, in any thread) is done right after that step,
-    by the thread that steps. No lock is held while a step runs or between steps.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._turn = threading.Condition(threading.RLock())
-        self._busy_thread: int | None = None
-        self._changes: list[Callable[[], None]] = []
-
-    def add(self, sequence: Sequence) -> None:
-        """Queue a sequence. Raises like Engine.add, at once."""
-        self.engine.check(sequence)
-        self._change(lambda: self._add(sequence))
-
-    def cancel(self, sequence: Sequence, reason: str = "cancelled") -> None:
-        """End a sequence; its slot is free before the next step."""
-        if not sequence.is_finished:
-            self._change(lambda: self.engine.cancel(sequence, reason))
-
-    def wait(self, sequence: Sequence, num_seen: int) -> None:
-        """Return once `sequence` has more than `num_seen` generated ids or has ended, stepping if nobody else does."""
-        while not self._has_news(sequence, num_seen):
-            self._step_for(sequence, num_seen)
-
-    def call(self, function: Callable[[], Result]) -> Result:
-        """Return what `function` returns, called between two steps. Raises what it raises."""
-        results: list[Result] = []
-        errors: list[BaseException] = []
-
-        def change() -> None:
-            try:
-                results.append(function())
-            except BaseException as error:  # for the thread that asked, not for the one that steps
-                errors.append(error)
-
-        self._change(change)
-        with self._turn:
-            while not results and not errors:
-                self._turn.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
-
-    def close(self) -> None:
-        """Close the engine, after the step that runs if there is one. Sequences in flight end as cancelled."""
-        self._change(self.engine.close)
-        with self._turn:
-            while self._busy_thread not in (None, threading.get_ident()):
-                self._turn.wait()
-
-    def _add(self, sequence: Sequence) -> None:
-        try:
-            self.engine.add(sequence)
-        except EdgeLLMError as error:  # closed meanwhile: for the thread that waits, not for the one that steps
-            sequence.finish("error", error)
-
-    @staticmethod
-    def _has_news(sequence: Sequence, num_seen: int) -> bool:
-        return sequence.is_finished or sequence.num_output > num_seen
-
-    def _step_for(self, sequence: Sequence, num_seen: int) -> None:
-        me = threading.get_ident()
-        try:
-            with self._turn:
-                while self._busy_thread is not None and not self._has_news(sequence, num_seen):
-                    self._turn.wait()
-                if self._has_news(sequence, num_seen):
-                    return
-                self._busy_thread = (
-                    me  # the only record of who steps, so that Ctrl-C at any point leaves no lock behind
-                )
-            self.engine.step()
-        finally:
-            if self._busy_thread == me:
-                self._finish_turn()
-
-    def _change(self, change: Callable[[], None]) -> None:
-        with self._turn:
-            self._changes.append(change)
-            if self._busy_thread is None:
-                self._busy_thread = threading.get_ident()
-                self._finish_turn()
-
-    def _finish_turn(self) -> None:
-        with self._turn:
-            try:
-                while self._changes:
-                    self._changes.pop(0)()
-            finally:
-                self._busy_thread = None
-                self._turn.notify_all()

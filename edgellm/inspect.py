@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import models
-from .cache.memory import F16, Formats, growth_bytes, needed_bytes
+from .cache.memory import DEFAULT_FORMATS, Formats, growth_bytes, needed_bytes
 from .config import DEFAULT_MAX_CONTEXT
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
@@ -64,7 +64,7 @@ class Summary:
     vocab_size: int | None
     cache_layers: tuple[CacheLayer, ...] | None
     problem: str | None
-    cache_formats: Formats = F16
+    cache_formats: Formats = DEFAULT_FORMATS
 
     @property
     def default_context(self) -> int:
@@ -117,7 +117,7 @@ class Summary:
         }
 
 
-def summarise(model: GGUFFile, cache_formats: Formats = F16) -> Summary:
+def summarise(model: GGUFFile, cache_formats: Formats = DEFAULT_FORMATS) -> Summary:
     """Describe an open model and what a cache of such keys and values would take. Raises nothing for what the file says."""
     architecture = _get_text(model, "general.architecture")
     heads, hidden = (

@@ -20,10 +20,10 @@ from .cache.restore import Restorer, list_nodes, read_node
 from .cache.state import StateNode, read_state, write_state
 from .cache.tree import Node
 from .config import EngineConfig
-from .engine import SharedEngine
 from .errors import StateError
 from .gguf import GGUFFile
 from .kernels.ops import Program
+from .shared_engine import SharedEngine
 
 if TYPE_CHECKING:
     from .loader import LoadedModel

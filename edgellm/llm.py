@@ -6,8 +6,6 @@ parts, `engine.py` runs sequences, `tokenizer/stream.py` turns ids into text.
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,138 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import DEFAULT_SINKS, EngineConfig, SamplingParams
-from .engine import SharedEngine
+from .choosing import Chooser
+from .completion import Completion
+from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
 from .errors import EdgeLLMError, OptionError, UnsupportedError
+from .request import merge_params, whole_numbers
 from .sequence import Sequence
+from .shared_engine import SharedEngine
+from .stream import Stream
 
 if TYPE_CHECKING:
     from .loader import LoadedModel
     from .tokenizer.stream import TextStream
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timings:
-    """How long an answer took. Tokens per second are 0 where nothing was measured.
-
-    load_s: loading the model. ttft_s: from the request to the first token, tokenizing and queueing included.
-    prefill_tokens: tokens of the prompt. decode_tokens: tokens that decode steps made, which is all but the first.
-    reused_tokens: tokens of the prompt that were in the cache already; prefill_tps counts the others.
-    """
-
-    load_s: float
-    ttft_s: float
-    prefill_tokens: int
-    prefill_tps: float
-    decode_tokens: int
-    decode_tps: float
-    reused_tokens: int = 0
-
-    def as_dict(self) -> dict[str, float]:
-        """The same names and values, for JSON."""
-        return dataclasses.asdict(self)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Completion:
-    """An answer.
-
-    text: without stop strings and control tokens. token_ids: every generated id, the end-of-generation id included.
-    finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens or the context is used up) or
-    "cancelled".
-    num_dropped_tokens: tokens of prompt and answer that were out of sight when the last one was chosen: 0 unless a
-    window was asked for (window, on_full).
-    """
-
-    text: str
-    token_ids: list[int]
-    prompt_token_ids: list[int]
-    finish_reason: str
-    timings: Timings
-    num_dropped_tokens: int = 0
-
-
-class Stream:
-    """An answer on its way: iterate over it for pieces of text, whole characters only.
-
-    completion: the Completion once the answer has ended, None before. `close`, leaving a `with` block, an exception and
-    garbage collection all cancel the generation and free its place in the cache; `completion` then is what there is.
-    """
-
-    def __init__(self, llm: LLM, sequence: Sequence) -> None:
-        self.completion: Completion | None = None
-        self._llm = llm
-        self._sequence = sequence
-        self._text = llm._make_text_stream(sequence.params.stop)
-        self._pieces: list[str] = []
-        self._num_seen = 0
-        llm._shared.add(sequence)
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> str:
-        """Return the next piece, never an empty one."""
-        try:
-            while self.completion is None:
-                piece, finish_reason = self._advance()
-                if piece:
-                    self._pieces.append(piece)
-                if finish_reason is not None:
-                    self._complete(finish_reason)
-                if piece:
-                    return piece
-        except BaseException:
-            self.close()
-            raise
-        raise StopIteration
-
-    def close(self) -> None:
-        """Cancel the generation; harmless when it has ended."""
-        self._llm._shared.cancel(self._sequence)
-        if self.completion is None:
-            self._complete("cancelled")
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self._llm._shared.cancel(self._sequence)
-
-    def _advance(self) -> tuple[str, str | None]:
-        """Wait for the next id. Return the text that it completes, maybe none, and why the answer ends, if it does."""
-        sequence = self._sequence
-        self._llm._shared.wait(sequence, self._num_seen)
-        if sequence.num_output <= self._num_seen:
-            if sequence.error is not None:
-                raise sequence.error
-            return self._text.finish(), sequence.finish_reason
-        token_id = sequence.token_ids[sequence.num_prompt + self._num_seen]
-        self._num_seen += 1
-        if token_id in self._llm.eog_ids and not sequence.params.ignore_eos:
-            return "", None  # the model's own end mark is not text
-        piece = self._text.push(token_id)
-        if not self._text.stopped:
-            return piece, None
-        self._llm._shared.cancel(sequence)
-        return piece, "stop"
-
-    def _complete(self, finish_reason: str) -> None:
-        # Other threads' steps may have made more ids than this stream has looked at: those are not part of the answer.
-        sequence = self._sequence
-        self.completion = Completion(
-            text="".join(self._pieces),
-            token_ids=sequence.output_ids[: self._num_seen],
-            prompt_token_ids=sequence.prompt_ids,
-            finish_reason=finish_reason,
-            timings=_measure(sequence, self._num_seen, self._llm.load_s),
-            num_dropped_tokens=self._llm._shared.engine.num_dropped(sequence.num_prompt + self._num_seen),
-        )
 
 
 class LLM:
@@ -183,8 +63,8 @@ class LLM:
         max_sequences: int = 1,
         weights: str = "auto",
         precise: bool = False,
-        cache_type_k: str = "f16",
-        cache_type_v: str = "f16",
+        cache_type_k: str = DEFAULT_CACHE_TYPE,
+        cache_type_v: str = DEFAULT_CACHE_TYPE,
         cache_memory: int | None = None,
         disk_cache: int = 0,
         window: int | None = None,
@@ -257,7 +137,7 @@ class LLM:
 
     def detokenize(self, token_ids: Iterable[int], special: bool = False) -> str:
         """Return the text of ids; with `special`, control tokens are spelled out."""
-        ids = _whole_numbers(token_ids)
+        ids = whole_numbers(token_ids)
         for token_id in ids:
             if not 0 <= token_id < self.vocab_size:
                 raise OptionError(f"token id {token_id} is out of range; this model's are 0 to {self.vocab_size - 1}")
@@ -268,7 +148,7 @@ class LLM:
 
         Raises OptionError if there are none or one is out of range, ContextError if they exceed max_context.
         """
-        sequence = Sequence(_whole_numbers(token_ids), keep_logits=True)
+        sequence = Sequence(whole_numbers(token_ids), keep_logits=True)
         self._shared.add(sequence)
         try:
             self._shared.wait(sequence, 0)
@@ -322,7 +202,17 @@ class LLM:
     def _start(
         self, ids: list[int], params: SamplingParams | None, overrides: Mapping[str, Any], created_s: float
     ) -> Stream:
-        return Stream(self, Sequence(ids, _merge(params, overrides), created_s=created_s))
+        merged = merge_params(params, overrides)
+        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
+
+    def _make_chooser(self, params: SamplingParams) -> Chooser:
+        """What chooses the answer's ids: with a constraint where the answer must have a form."""
+        constraint = None
+        if params.is_structured:
+            from .structured import make_constraint
+
+            constraint = make_constraint(params, self.tokenizer, self.eog_ids)
+        return Chooser(params, constraint)
 
     def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
         self._require_open()
@@ -330,7 +220,7 @@ class LLM:
         if isinstance(prompt, str):
             ids = list(self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos))
         else:
-            ids = _whole_numbers(prompt)
+            ids = whole_numbers(prompt)
         return ids if ids or bos_id is None else [bos_id]
 
     def _make_text_stream(self, stop: tuple[str, ...]) -> TextStream:
@@ -348,48 +238,3 @@ def _exhaust(stream: Stream) -> Completion:
         pass
     assert stream.completion is not None
     return stream.completion
-
-
-def _merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:
-    """Return `params` (the defaults if None) with some fields replaced, all checked."""
-    if params is None:
-        params = SamplingParams()
-    elif not isinstance(params, SamplingParams):
-        raise OptionError(f"params must be SamplingParams, not {type(params).__name__}; options can be given by name")
-    known = [field.name for field in dataclasses.fields(SamplingParams)]
-    unknown = [name for name in overrides if name not in known]
-    if unknown:
-        raise OptionError(f"unknown option {', '.join(unknown)}; the options are {', '.join(known)}")
-    return dataclasses.replace(params, **overrides)
-
-
-def _whole_numbers(token_ids: Iterable[int]) -> list[int]:
-    """Return ids as plain ints; NumPy integers are welcome, floats, booleans and text are not."""
-    if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
-        raise OptionError(f"token ids must be a list of whole numbers, not {type(token_ids).__name__}")
-    ids = []
-    for token_id in token_ids:
-        if isinstance(token_id, (bool, np.bool_)) or not hasattr(token_id, "__index__"):
-            raise OptionError(f"token ids must be whole numbers, not {token_id!r}")
-        ids.append(operator.index(token_id))
-    return ids
-
-
-def _measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:
-    """Timings of a sequence whose first `num_tokens` generated ids are the answer."""
-    if sequence.started_s is None or sequence.first_token_s is None or sequence.last_token_s is None:
-        return Timings(load_s, 0.0, sequence.num_prompt, 0.0, 0, 0.0, sequence.num_reused)
-    decode_s = sequence.last_token_s - sequence.first_token_s
-    return Timings(
-        load_s=load_s,
-        ttft_s=sequence.first_token_s - sequence.created_s,
-        prefill_tokens=sequence.num_prompt,
-        prefill_tps=_rate(sequence.num_prompt - sequence.num_reused, sequence.first_token_s - sequence.started_s),
-        decode_tokens=max(num_tokens - 1, 0),
-        decode_tps=_rate(sequence.num_output - 1, decode_s),
-        reused_tokens=sequence.num_reused,
-    )
-
-
-def _rate(count: int, seconds: float) -> float:
-    return count / seconds if seconds > 0.0 else 0.0

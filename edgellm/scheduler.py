@@ -78,13 +78,15 @@ class Scheduler:
             self._waiting.remove(sequence)
 
     def _admit(self) -> None:
-        while self._waiting and self._cache.num_free_slots:
-            sequence = self._waiting[0]
+        for sequence in [x for x in self._waiting if x.may_start]:
+            if not self._cache.num_free_slots:
+                return
             if self._running and not self._cache.has_room(len(sequence.token_ids) + 1):
                 return
             # Every row of logits is wanted: then every token must be computed.
             sequence.start(*self._cache.open(() if sequence.keep_logits else sequence.token_ids))
-            self._running.append(self._waiting.popleft())
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Give a sequence places, if need be those of younger ones. -> False if it had to give way itself."""

@@ -5,20 +5,16 @@ Knows ids only, never text, and neither cache nor model. Next hop: `scheduler.py
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Iterable
 from enum import Enum
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .choosing import Choice, Chooser
 from .config import SamplingParams
-
-if TYPE_CHECKING:
-    from numpy.random import Generator
+from .sampling import TokenLogprobs
 
 
 class SequenceState(Enum):
@@ -34,11 +30,14 @@ class Sequence:
 
     prompt_ids: list of token ids. params: how tokens are chosen.
     keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
+    chooser: chooses its ids; one that follows params alone if None.
+    after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
 
     finish_reason: "stop" (an end-of-generation id), "length" (max_tokens, or the context is full), "cancelled",
         "error" (then `error` says what), None while it runs.
     slot: its row of the cache while it runs. num_cached: its tokens whose K and V are in the cache.
+    num_ready: generated ids that will not be taken back, for others to read. logprobs: one per generated id.
     num_reused: the tokens of the prompt that were in the cache when it first ran, from earlier sequences.
     """
 
@@ -47,13 +46,19 @@ class Sequence:
         prompt_ids: Iterable[int],
         params: SamplingParams | None = None,
         *,
+        chooser: Chooser | None = None,
+        after: Sequence | None = None,
         keep_logits: bool = False,
         created_s: float | None = None,
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
         self.num_prompt = len(self.token_ids)
         self.params = params if params is not None else SamplingParams()
+        self.chooser = chooser if chooser is not None else Chooser(self.params)
+        self.after = after
         self.keep_logits = keep_logits
+        self.num_ready = 0
+        self.logprobs: list[TokenLogprobs | None] = []
         self.logits: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING
         self.finish_reason: str | None = None
@@ -91,13 +96,10 @@ class Sequence:
         """True once it neither waits nor runs."""
         return self.state is SequenceState.FINISHED
 
-    @cached_property
-    def rng(self) -> Generator:
-        """Its own random numbers, so that a seed means the same alone or among others; greedy never makes them."""
-        from numpy.random import PCG64, Generator
-
-        seed = self.params.seed
-        return Generator(PCG64(int.from_bytes(os.urandom(8), "little") if seed is None else seed))
+    @property
+    def may_start(self) -> bool:
+        """False while it waits for another's prompt to be in the cache."""
+        return self.after is None or self.after.is_finished or self.after.num_output > 0
 
     def start(self, slot: int, num_cached: int = 0) -> None:
         """Take a cache slot that holds the first `num_cached` tokens already."""
@@ -124,9 +126,11 @@ class Sequence:
             self.logits = np.empty((self.num_prompt, logits.shape[1]), np.float32)
         self.logits[self.num_cached - len(logits) : self.num_cached] = logits
 
-    def take(self, token_id: int, eog_ids: Collection[int], max_context: int | None) -> str | None:
+    def take(self, choice: Choice, eog_ids: Collection[int], max_context: int | None) -> str | None:
         """Append a generated id and return the reason to finish, if there is one. max_context: None for no end."""
+        token_id = choice.token_id
         self.token_ids.append(token_id)
+        self.logprobs.append(choice.logprobs)
         self.last_token_s = time.perf_counter()
         if self.first_token_s is None:
             self.first_token_s = self.last_token_s
@@ -136,10 +140,22 @@ class Sequence:
         is_full = max_context is not None and len(self.token_ids) >= max_context
         return "length" if is_full or (limit is not None and self.num_output >= limit) else None
 
+    def take_back(self, num_tokens: int) -> None:
+        """Undo the last generated ids; what is left keeps one token pending, whose logits choose anew."""
+        self.chooser.take_back(self.token_ids, num_tokens)
+        del self.token_ids[-num_tokens:]
+        del self.logprobs[-num_tokens:]
+        self.num_cached = min(self.num_cached, len(self.token_ids) - 1)
+
+    def publish(self) -> None:
+        """Let others see the generated ids, but for those that may still be taken back."""
+        self.num_ready = max(self.num_ready, self.num_output - self.chooser.num_held)
+
     def finish(self, reason: str, error: Exception | None = None) -> None:
         """Leave the queue or the cache for good; the first reason stays."""
         if not self.is_finished:
             self.finish_reason = reason
             self.error = error
             self.slot = -1
+            self.num_ready = self.num_output
             self.state = SequenceState.FINISHED  # last: another thread may look at the reason as soon as this is set

@@ -28,9 +28,10 @@ LAYERS = (
     ("kernels",),
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
-    ("sequence", "scheduler", "batch", "runner", "sampling", "speculative"),
-    ("engine", "packing", "loader", "keeping", "inspect", "doctor"),
-    ("llm",),
+    ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
+    ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine"),
+    ("structured", "tool_calls", "completion", "request"),
+    ("llm", "stream", "async_llm"),
     ("cli", "server", "__main__"),
 )
 # Narrower than the layers: who may not import what, and why.

@@ -66,7 +66,7 @@ class EdgeLLM:
         if depth:
             self._generate(ids[:depth], 1)
         timings = self._generate(ids, 1).timings
-        return float(timings.prefill_tokens / timings.prefill_tps)
+        return float((timings.prefill_tokens - timings.reused_tokens) / timings.prefill_tps)
 
     def write_logits(self, ids: list[int], path: str) -> None:
         # Roundings of 8-bit activations that flip are louder than what a type of cache changes.

@@ -19,7 +19,7 @@ from ..kernels.ops import CacheLayer
 from . import memory
 from .arrays import CacheArrays
 from .groups import CacheGroup, layer_groups, list_reaches, num_tiles
-from .memory import F16, Formats
+from .memory import DEFAULT_FORMATS, Formats
 from .pool import NO_BLOCK, BlockPool
 from .prefix import Prefix, Source, find_prefix
 from .storage import Storage
@@ -48,7 +48,7 @@ class KVCache:
         max_context: int | None,
         max_sequences: int = 1,
         prefill_chunk: int = 512,
-        formats: Formats = F16,
+        formats: Formats = DEFAULT_FORMATS,
         memory_bytes: int | None = None,
         root_key: bytes = ROOT_KEY,
     ) -> None:

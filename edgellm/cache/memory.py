@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 
+from ..config import DEFAULT_CACHE_TYPE
 from ..errors import ResourceError
 from ..kernels import cache_formats
 from ..kernels.cache_layout import BLOCK_SIZE
@@ -17,7 +18,7 @@ from .groups import Reach, layer_groups, list_reaches
 SPARE = 2  # by default, memory for so many times what the sequences need: the rest holds what earlier ones left
 
 Formats = tuple[str, str]
-F16: Formats = ("f16", "f16")
+DEFAULT_FORMATS: Formats = (DEFAULT_CACHE_TYPE, DEFAULT_CACHE_TYPE)
 
 
 def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
@@ -37,14 +38,14 @@ def needed_bytes(
     max_context: int | None,
     max_sequences: int,
     prefill_chunk: int,
-    formats: Formats = F16,
+    formats: Formats = DEFAULT_FORMATS,
 ) -> int:
     """Bytes that `max_sequences` sequences of `max_context` tokens come to use."""
     reaches = list_reaches(layers, max_context, prefill_chunk)
     return total_bytes(layers, [reach.columns * max_sequences for reach in reaches], formats)
 
 
-def read_bytes(layers: Sequence[CacheLayer], num_tokens: int, formats: Formats = F16) -> int:
+def read_bytes(layers: Sequence[CacheLayer], num_tokens: int, formats: Formats = DEFAULT_FORMATS) -> int:
     """Bytes of K and V that a token attends to at a depth of `num_tokens`: a layer with a window stops there."""
     total = 0
     for layer in layers:
@@ -53,7 +54,7 @@ def read_bytes(layers: Sequence[CacheLayer], num_tokens: int, formats: Formats =
     return total
 
 
-def growth_bytes(layers: Sequence[CacheLayer], formats: Formats = F16) -> int:
+def growth_bytes(layers: Sequence[CacheLayer], formats: Formats = DEFAULT_FORMATS) -> int:
     """Bytes that one more token costs in the layers that see all, averaged over a block; the others stop at their windows."""
     return read_bytes([layer for layer in layers if layer.window is None], BLOCK_SIZE, formats) // BLOCK_SIZE
 

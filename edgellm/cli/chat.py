@@ -22,7 +22,8 @@ from .parser import Parser
 from .terminal import is_terminal, note, report, tell_dropped, write_piece
 
 if TYPE_CHECKING:
-    from ..llm import LLM, Stream
+    from ..llm import LLM
+    from ..stream import Stream
 
 USAGE = "[MODEL] [options]"
 DESCRIPTION = (

@@ -14,7 +14,8 @@ from ..config import SamplingParams
 from ..paths import home
 
 if TYPE_CHECKING:
-    from ..llm import LLM, Completion
+    from ..completion import Completion
+    from ..llm import LLM
 
 WARM_UP_TOKENS = 32
 

@@ -19,7 +19,9 @@ from .parser import Parser
 from .terminal import note, tell_dropped, write_piece
 
 if TYPE_CHECKING:
-    from ..llm import LLM, Completion, Stream
+    from ..completion import Completion
+    from ..llm import LLM
+    from ..stream import Stream
 
 USAGE = '[MODEL] "TEXT" [options]'
 DESCRIPTION = (

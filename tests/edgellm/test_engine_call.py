@@ -8,9 +8,9 @@ import pytest
 from scripted_model import make_engine
 
 from edgellm.config import SamplingParams
-from edgellm.engine import SharedEngine
 from edgellm.errors import OptionError
 from edgellm.sequence import Sequence
+from edgellm.shared_engine import SharedEngine
 
 
 def test_a_call_comes_between_two_steps_and_its_error_goes_to_the_caller() -> None:

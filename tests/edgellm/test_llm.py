@@ -19,10 +19,11 @@ import pytest
 from scripted_model import ScriptedBackend, expected_logits, make_engine
 
 import edgellm
+from edgellm.completion import Completion
 from edgellm.config import EngineConfig, SamplingParams
 from edgellm.engine import Engine
 from edgellm.errors import ContextError, EdgeLLMError, OptionError, UnsupportedError
-from edgellm.llm import LLM, Completion
+from edgellm.llm import LLM
 
 BOS, EOG, EOT = 47, 48, 49
 PIECES = [b"a", b"b", b"c", b" ", b"\n", b"The", b" quick", b" br", b"own", b" fox", b" jumps", b"d"]

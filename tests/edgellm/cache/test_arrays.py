@@ -10,7 +10,7 @@ import psutil  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
 from edgellm.cache.arrays import CacheArrays
-from edgellm.cache.memory import F16
+from edgellm.cache.memory import DEFAULT_FORMATS
 from edgellm.errors import ResourceError
 from edgellm.kernels.cache_formats import FORMATS, get
 from edgellm.kernels.ops import CacheLayer
@@ -18,7 +18,9 @@ from edgellm.kernels.ops import CacheLayer
 FULL = CacheLayer(2, 64)
 
 
-@pytest.mark.parametrize("formats", [F16, *((name, name) for name in FORMATS if name != "f16"), ("q8_0", "q4_h")])
+@pytest.mark.parametrize(
+    "formats", [DEFAULT_FORMATS, *((name, name) for name in FORMATS if name != "f16"), ("q8_0", "q4_h")]
+)
 def test_tiles_are_aligned_zeroed_writable_apart_and_gone_after_free(formats: tuple[str, str]) -> None:
     layers, blocks = [CacheLayer(1, 96, window=5), FULL, CacheLayer(3, 80)], [4, 7]
     arrays = CacheArrays(layers, blocks, formats)
@@ -48,14 +50,14 @@ def test_tiles_are_aligned_zeroed_writable_apart_and_gone_after_free(formats: tu
 def test_untouched_blocks_cost_no_memory() -> None:
     process = psutil.Process()
     before = process.memory_info().rss
-    arrays = CacheArrays([FULL] * 4, [3125], F16)
+    arrays = CacheArrays([FULL] * 4, [3125], DEFAULT_FORMATS)
     assert arrays.nbytes > 400e6
     assert process.memory_info().rss - before < 40e6
     arrays.free()
 
 
 def test_a_copy_is_one_block_of_every_layer_of_its_group_and_nothing_else() -> None:
-    arrays = CacheArrays([CacheLayer(1, 33), FULL, CacheLayer(1, 8, window=9)], [3, 3], F16)
+    arrays = CacheArrays([CacheLayer(1, 33), FULL, CacheLayer(1, 8, window=9)], [3, 3], DEFAULT_FORMATS)
     rng = np.random.default_rng(0)
     data = {(group, block): rng.bytes(arrays.block_bytes_of_group[group]) for group in range(2) for block in range(3)}
     for (group, block), content in data.items():

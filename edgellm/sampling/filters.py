@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import SamplingParams
-from .errors import ModelFileError
+from ..config import SamplingParams
+from ..errors import ModelFileError
 
 if TYPE_CHECKING:
     from numpy.random import Generator

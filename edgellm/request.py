@@ -1,0 +1,41 @@
+"""What a request may say: options by name, token ids as whole numbers. Checked here, before any work.
+
+Knows no model. Next hop: `config.py` checks the values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .config import SamplingParams
+from .errors import OptionError
+
+
+def merge_params(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:
+    """Return `params` (the defaults if None) with some fields replaced, all checked."""
+    if params is None:
+        params = SamplingParams()
+    elif not isinstance(params, SamplingParams):
+        raise OptionError(f"params must be SamplingParams, not {type(params).__name__}; options can be given by name")
+    known = [field.name for field in dataclasses.fields(SamplingParams)]
+    unknown = [name for name in overrides if name not in known]
+    if unknown:
+        raise OptionError(f"unknown option {', '.join(unknown)}; the options are {', '.join(known)}")
+    return dataclasses.replace(params, **overrides)
+
+
+def whole_numbers(token_ids: Iterable[int]) -> list[int]:
+    """Return ids as plain ints; NumPy integers are welcome, floats, booleans and text are not."""
+    if isinstance(token_ids, (str, bytes)) or not isinstance(token_ids, Iterable):
+        raise OptionError(f"token ids must be a list of whole numbers, not {type(token_ids).__name__}")
+    ids = []
+    for token_id in token_ids:
+        if isinstance(token_id, (bool, np.bool_)) or not hasattr(token_id, "__index__"):
+            raise OptionError(f"token ids must be whole numbers, not {token_id!r}")
+        ids.append(operator.index(token_id))
+    return ids
