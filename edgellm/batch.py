@@ -15,10 +15,10 @@ from .scheduler import Work
 
 
 def num_logit_rows(work: Work) -> int:
-    """How many logit rows this share of a step wants: all, the last, or none while a prompt is unfinished."""
+    """How many logit rows this share of a step wants: all, the last and one per guess, or none while a prompt is unfinished."""
     if work.sequence.keep_logits:
         return work.num_tokens
-    return 1 if work.num_tokens == work.sequence.num_pending else 0
+    return 1 + len(work.draft) if work.num_tokens == work.sequence.num_pending else 0
 
 
 def make_batch(works: Sequence[Work], block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
@@ -28,9 +28,10 @@ def make_batch(works: Sequence[Work], block_tables: tuple[NDArray[np.int32], ...
     for work in works:
         start = work.sequence.num_cached
         token_ids += work.sequence.token_ids[start : start + work.num_tokens]
+        token_ids += work.draft
         logit_rows += range(len(token_ids) - num_logit_rows(work), len(token_ids))
-    counts = [work.num_tokens for work in works]
-    positions = [np.arange(w.sequence.num_cached, w.sequence.num_cached + w.num_tokens, dtype=np.int64) for w in works]
+    counts = [work.num_rows for work in works]
+    positions = [np.arange(w.sequence.num_cached, w.sequence.num_cached + w.num_rows, dtype=np.int64) for w in works]
     return Batch(
         token_ids=np.array(token_ids, np.int32),
         positions=np.concatenate(positions),

@@ -17,6 +17,7 @@ class Timings:
     load_s: loading the model. ttft_s: from the request to the first token, tokenizing and queueing included.
     prefill_tokens: tokens of the prompt. decode_tokens: tokens that decode steps made, which is all but the first.
     reused_tokens: tokens of the prompt that were in the cache already; prefill_tps counts the others.
+    draft_tokens, accepted_tokens: tokens that speculation guessed, and those of them that were right.
     """
 
     load_s: float
@@ -26,6 +27,8 @@ class Timings:
     decode_tokens: int
     decode_tps: float
     reused_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
     def as_dict(self) -> dict[str, float]:
         """The same names and values, for JSON."""
@@ -64,6 +67,8 @@ def measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:
         decode_tokens=max(num_tokens - 1, 0),
         decode_tps=_rate(sequence.num_output - 1, decode_s),
         reused_tokens=sequence.num_reused,
+        draft_tokens=sequence.num_drafted,
+        accepted_tokens=sequence.num_accepted,
     )
 
 

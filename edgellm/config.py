@@ -26,6 +26,7 @@ FOREIGN_CACHE_TYPES = {
 }
 """What llama.cpp has and edgellm has not, and what comes nearest."""
 ON_FULL = ("stop", "window")
+SPECULATIONS = ("auto", "off", "ngram")
 MAX_SINKS = 64
 DEFAULT_SINKS = 4
 
@@ -58,6 +59,8 @@ class EngineConfig:
     end of the context, so max_context must be None: lossy. None: all that the model was made to see.
     on_full: what happens when max_context is reached: "stop" refuses a longer prompt and ends the answer with "length",
     "window" drops the oldest tokens but the first `sinks`, and says so.
+    spec: guess several tokens and check them in one step: "ngram" guesses from the text itself, "auto" is that today, "off".
+    The text is the same, bit for bit; nothing is guessed where it would not pay.
     """
 
     threads: int | None = None
@@ -73,6 +76,7 @@ class EngineConfig:
     window: int | None = None
     sinks: int = DEFAULT_SINKS
     on_full: str = "stop"
+    spec: str = "auto"
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -93,6 +97,8 @@ class EngineConfig:
         check_int("sinks", self.sinks, 0, MAX_SINKS)
         if self.on_full not in ON_FULL:
             raise OptionError(f"on_full must be one of {', '.join(ON_FULL)}, not {self.on_full!r}")
+        if self.spec not in SPECULATIONS:
+            raise OptionError(f"spec must be one of {', '.join(SPECULATIONS)}, not {self.spec!r}")
         self._check_window()
         if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):
             layouts = ", ".join(WEIGHT_LAYOUTS)

@@ -7,6 +7,7 @@ Knows ids only, never text, and changes no number: what a sequence gets does not
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 import numpy as np
@@ -20,6 +21,7 @@ from .errors import ContextError, EdgeLLMError, OptionError
 from .runner import Backend, Runner
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
+from .speculative import Speculator
 
 
 def default_max_context(trained: int | None) -> int:
@@ -32,6 +34,7 @@ class Engine:
 
     backend: runs batches. cache: made for the same layers, with config's max_sequences and prefill_chunk.
     eog_ids: ids that end a sequence. The engine closes backend and cache.
+    speculator: guesses ids that a step checks; None for none.
     reach: tokens that a token can see at most, where a window was chosen; None if nothing is dropped.
     max_context: tokens a sequence may hold; None for no end, which is where a window was chosen.
     """
@@ -43,6 +46,7 @@ class Engine:
         config: EngineConfig,
         eog_ids: Collection[int] = (),
         reach: int | None = None,
+        speculator: Speculator | None = None,
     ) -> None:
         self.runner = backend if isinstance(backend, Runner) else Runner(backend, cache)
         self.config = config
@@ -52,7 +56,8 @@ class Engine:
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
-        self._scheduler = Scheduler(cache, config.prefill_chunk)
+        self.speculator = speculator
+        self._scheduler = Scheduler(cache, config.prefill_chunk, None if speculator is None else speculator.guess)
         self._is_closed = False
 
     @property
@@ -96,7 +101,10 @@ class Engine:
         works = self._scheduler.schedule()
         if not works:
             return []
+        started_s = time.perf_counter()
         logits = self.runner.forward(make_batch(works, self._cache.tables))
+        if self.speculator is not None and all(work.num_tokens == 1 for work in works):
+            self.speculator.note_step(sum(work.num_rows for work in works), time.perf_counter() - started_s)
         return [
             (work.sequence, token_id)
             for work, rows in split_logits(works, logits)
@@ -130,13 +138,38 @@ class Engine:
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
             self._cache.keep(sequence.slot, sequence.prompt_ids)
         if sequence.params.ignore_eos:  # not chosen at all: a model that went on after its own end would talk to itself
-            rows[0, self._eog_list] = -np.inf
+            rows[:, self._eog_list] = -np.inf
         try:
-            choice = sequence.chooser.choose(rows[0], sequence.token_ids, sequence.num_prompt)
-            return self._append(sequence, choice)
+            return self._choose(work, rows)
         except EdgeLLMError as error:  # of this sequence alone: the others of the step go on
             self._end(sequence, "error", error)
             return []
+
+    def _choose(self, work: Work, rows: NDArray[np.float32]) -> list[int]:
+        """Choose the next id from the first row, and from the rows of the guesses as long as they are what was chosen."""
+        sequence, taken = work.sequence, list[int]()
+        while True:
+            choice = sequence.chooser.choose(rows[len(taken)], sequence.token_ids, sequence.num_prompt)
+            new = self._append(sequence, choice)
+            guessed = work.draft[len(taken) : len(taken) + len(new)]
+            num_right = next((i for i, (a, b) in enumerate(zip(guessed, new, strict=False)) if a != b), len(guessed))
+            taken += new
+            if sequence.is_finished:
+                break
+            sequence.advance(num_right)  # the step has computed them
+            if not new or num_right < len(new):
+                break
+        if work.draft and not sequence.is_finished:
+            self._cache.rewind(sequence.slot, sequence.num_cached)
+        if self.speculator is not None:
+            self._note_result(work, taken)
+        return taken
+
+    def _note_result(self, work: Work, taken: list[int]) -> None:
+        assert self.speculator is not None
+        self.speculator.note_result(work.sequence, taken)
+        work.sequence.num_drafted += len(work.draft)
+        work.sequence.num_accepted += max(0, min(len(taken) - 1, len(work.draft)))
 
     def _append(self, sequence: Sequence, choice: Choice) -> list[int]:
         """Take a chosen id and all that it forces, until the sequence ends. -> them, unless they are taken back."""
@@ -167,6 +200,8 @@ class Engine:
 
     def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)
+        if self.speculator is not None:
+            self.speculator.forget(sequence)
         sequence.finish(reason, error)
 
     def _require_open(self) -> None:

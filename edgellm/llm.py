@@ -70,6 +70,7 @@ class LLM:
         window: int | None = None,
         sinks: int = DEFAULT_SINKS,
         on_full: str = "stop",
+        spec: str = "auto",
         progress: Progress | None = None,
     ) -> LLM:
         """Load a model: a path, an alias, or `owner/repo[:file-or-quant]` on Hugging Face; EngineConfig has the rest.
@@ -91,6 +92,7 @@ class LLM:
             window=window,
             sinks=sinks,
             on_full=on_full,
+            spec=spec,
         )
         from . import hub, loader
 

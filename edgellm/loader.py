@@ -25,6 +25,7 @@ from .kernels.cpu.backend import CpuBackend
 from .kernels.ops import CacheLayer, Program
 from .kernels.windowed import reach, with_window
 from .runner import Runner
+from .speculative import NgramProposer, Speculator
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
     dropping = None if config.window is None else reach(program.cache_layers)
-    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping)
+    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, _make_speculator(config))
     return LoadedModel(
         path=Path(file.path),
         architecture=architecture,
@@ -157,6 +158,10 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         load_s=time.perf_counter() - start,
         file=file,
     )
+
+
+def _make_speculator(config: EngineConfig) -> Speculator | None:
+    return None if config.spec == "off" else Speculator(lambda sequence: NgramProposer())
 
 
 def settle(config: EngineConfig, trained: int | None) -> EngineConfig:

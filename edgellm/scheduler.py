@@ -7,18 +7,28 @@ or many, and a step takes some. Next hop: `batch.py` makes arrays of the decisio
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .cache.kv import KVCache
 from .errors import ResourceError
 from .sequence import Sequence, SequenceState
 
+Guess = Callable[[Sequence, int, int], list[int]]
+"""(sequence, most ids, rows of others in the step) -> ids that may follow."""
+
 
 class Work(NamedTuple):
-    """`num_tokens` pending tokens of a sequence, to be run in one step."""
+    """`num_tokens` pending tokens of a sequence, to be run in one step, and guesses of what follows them, to be checked."""
 
     sequence: Sequence
     num_tokens: int
+    draft: tuple[int, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Tokens that the step computes."""
+        return self.num_tokens + len(self.draft)
 
 
 class Scheduler:
@@ -27,11 +37,15 @@ class Scheduler:
     Where the cache's memory holds fewer tokens than the running sequences come to have, the youngest gives way: it waits
     again, at the front, and goes on later with what is left of it in the cache. The oldest always has room.
 
-    A step holds at most `prefill_chunk` prompt tokens in all, and one token of every sequence that has just one
-    pending: never more than prefill_chunk + max_sequences tokens.
+    A step holds at most `prefill_chunk` prompt and guessed tokens in all, and one token of every sequence that has just one
+    pending: never more than prefill_chunk + max_sequences tokens. A sequence grows by at most prefill_chunk, so a window
+    can always take back a guess.
+
+    guess: says what may follow, None for no guesses.
     """
 
-    def __init__(self, cache: KVCache, prefill_chunk: int) -> None:
+    def __init__(self, cache: KVCache, prefill_chunk: int, guess: Guess | None = None) -> None:
+        self._guess = guess
         self._cache = cache
         self._prefill_chunk = prefill_chunk
         self._waiting: deque[Sequence] = deque()
@@ -55,7 +69,7 @@ class Scheduler:
         """Admit who fits, then choose each sequence's share and make room for it in the cache."""
         self._admit()
         budget = self._prefill_chunk
-        work = []
+        work: list[Work] = []
         for sequence in list(self._running):
             if sequence.state is not SequenceState.RUNNING:
                 break  # it gave way to an older one just now, and so did all after it
@@ -63,9 +77,26 @@ class Scheduler:
             if count > 1:
                 count = min(count, budget)
                 budget -= count
-            if count and self._make_room(sequence, sequence.num_cached + count):
-                work.append(Work(sequence, count))
+            draft = self._draft(sequence, budget, sum(x.num_rows for x in work)) if count == 1 else ()
+            budget -= len(draft)
+            if count and (draft or self._make_room(sequence, sequence.num_cached + count)):
+                work.append(Work(sequence, count, draft))
         return work
+
+    def _draft(self, sequence: Sequence, budget: int, other_rows: int) -> tuple[int, ...]:
+        """Guess what follows the one pending token, within the places that are free: nobody gives way for a guess."""
+        if self._guess is None or sequence.num_output == 0 or sequence.keep_logits:
+            return ()
+        longest = min(budget, self._prefill_chunk - 1, self._cache.max_context - len(sequence.token_ids))
+        if sequence.params.max_tokens is not None:  # the last token is chosen without a guess
+            longest = min(longest, sequence.params.max_tokens - sequence.num_output - 1)
+        draft = tuple(self._guess(sequence, longest, other_rows)) if longest > 0 else ()
+        if draft:
+            try:
+                self._cache.reserve(sequence.slot, sequence.num_cached + 1 + len(draft))
+            except ResourceError:
+                return ()
+        return draft
 
     def remove(self, sequence: Sequence, keep: bool = True) -> None:
         """Forget a sequence and free its slot; harmless if it is not here. keep: what it computed may be used again."""

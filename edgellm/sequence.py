@@ -37,6 +37,7 @@ class Sequence:
     finish_reason: "stop" (an end-of-generation id), "length" (max_tokens, or the context is full), "cancelled",
         "error" (then `error` says what), None while it runs.
     slot: its row of the cache while it runs. num_cached: its tokens whose K and V are in the cache.
+    num_drafted, num_accepted: ids that were guessed for it, and those that were right.
     num_ready: generated ids that will not be taken back, for others to read. logprobs: one per generated id.
     num_reused: the tokens of the prompt that were in the cache when it first ran, from earlier sequences.
     """
@@ -58,6 +59,8 @@ class Sequence:
         self.after = after
         self.keep_logits = keep_logits
         self.num_ready = 0
+        self.num_drafted = 0
+        self.num_accepted = 0
         self.logprobs: list[TokenLogprobs | None] = []
         self.logits: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING

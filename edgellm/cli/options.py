@@ -19,6 +19,7 @@ from ..config import (
     DEFAULT_MODEL,
     MAX_SINKS,
     ON_FULL,
+    SPECULATIONS,
     WEIGHT_LAYOUTS,
     EngineConfig,
     SamplingParams,
@@ -46,6 +47,10 @@ SINKS_HELP = f"with a window, also keep the first M tokens, up to {MAX_SINKS} (d
 ON_FULL_HELP = (
     "when the context is full: stop refuses a longer prompt and cuts the answer, window drops the oldest tokens for good"
     " and says so (default: %(default)s)"
+)
+SPEC_HELP = (
+    "guess several tokens and check them in one step: ngram from the text itself, auto the same where it pays; the answer is"
+    " the same, bit for bit (default: %(default)s)"
 )
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -90,6 +95,8 @@ def _add_cache(parser: Parser, *, with_context: bool) -> None:
         add("--on-full", default=default.on_full, metavar="|".join(ON_FULL), help=ON_FULL_HELP)
     else:
         parser.set_defaults(on_full=default.on_full)
+    add = parser.add_argument_group("speculation").add_argument
+    add("--spec", default=default.spec, metavar="|".join(SPECULATIONS), help=SPEC_HELP)
 
 
 def add_cache_types(add: Callable[..., object]) -> None:

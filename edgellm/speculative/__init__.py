@@ -1,0 +1,9 @@
+"""Guess several tokens, let the model check them in one step: the same text, sooner. Next hop: `speculator.py`."""
+
+from __future__ import annotations
+
+from .ngram import NgramProposer
+from .proposer import Proposer
+from .speculator import Speculator
+
+__all__ = ["NgramProposer", "Proposer", "Speculator"]

@@ -1,0 +1,26 @@
+"""What every source of guesses looks like. Next hops: `ngram.py` guesses from the text itself, `draft.py` asks a small model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListOf
+from typing import NamedTuple, Protocol
+
+
+class Guess(NamedTuple):
+    """Ids that may come next, and how sure their source is: `kind` sorts guesses whose luck is counted together."""
+
+    token_ids: list[int]
+    kind: int
+
+
+NO_GUESS = Guess([], 0)
+
+
+class Proposer(Protocol):
+    """Guesses what follows one sequence. Wrong guesses cost time, never anything else."""
+
+    def propose(self, token_ids: ListOf[int], max_tokens: int) -> Guess:
+        """Return at most `max_tokens` ids that may follow token_ids, which may have grown, or been cut, since last time."""
+
+    def close(self) -> None:
+        """Give back what it holds; harmless when repeated."""
