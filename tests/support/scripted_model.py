@@ -22,6 +22,7 @@ from edgellm.config import EngineConfig
 from edgellm.engine import Engine
 from edgellm.kernels.cache_layout import BLOCK_SIZE
 from edgellm.kernels.ops import Batch, CacheLayer
+from edgellm.speculative import Speculator
 
 VOCAB_SIZE = 50
 LAYER_DIM = 32
@@ -128,6 +129,7 @@ def make_engine(
     prefill_chunk: int = 16,
     max_sequences: int = 3,
     memory: float | None = None,
+    speculator: Speculator | None = None,
 ) -> tuple[Engine, ScriptedBackend]:
     """An engine on a scripted backend, one cache layer per window. memory: in times what one sequence needs."""
     layers = [CacheLayer(1, LAYER_DIM, window) for window in windows]
@@ -136,4 +138,4 @@ def make_engine(
     cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes)
     backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)
     config = EngineConfig(prefill_chunk=prefill_chunk, max_sequences=max_sequences)
-    return Engine(backend, cache, config, eog_ids), backend
+    return Engine(backend, cache, config, eog_ids, speculator=speculator), backend

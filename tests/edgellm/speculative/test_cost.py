@@ -1,0 +1,71 @@
+"""The cost model: how many ids it wants to guess, by times and luck that are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgellm.speculative.cost import MAX_DRAFT, Luck, StepTimes, choose_length
+
+
+def times_of(per_row: dict[int, float]) -> StepTimes:
+    times = StepTimes()
+    for rows, seconds in per_row.items():
+        times.note(rows, seconds)
+    return times
+
+
+def best_by_hand(relative: dict[int, float], rate: float) -> int:
+    gains = {0: 1.03}
+    for length in range(1, MAX_DRAFT + 1):
+        gains[length] = sum(rate**i for i in range(length + 1)) / relative[length + 1]
+    return max(gains, key=lambda length: gains[length])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("slope", [0.01, 0.1, 0.3, 1.0])
+def test_the_length_with_the_most_tokens_per_second(rate: float, slope: float) -> None:
+    relative = {rows: 1.0 + slope * (rows - 1) for rows in range(1, MAX_DRAFT + 2)}
+    times = times_of({rows: 4e-3 * value for rows, value in relative.items()})
+    assert choose_length(times, rate, MAX_DRAFT) == best_by_hand(relative, rate)
+
+
+def test_nothing_is_guessed_where_rows_cost_as_much_as_steps() -> None:
+    times = times_of({rows: 1e-3 * rows for rows in range(1, MAX_DRAFT + 2)})
+    assert choose_length(times, 1.0, MAX_DRAFT) == 0
+
+
+def test_other_sequences_pay_too() -> None:
+    relative = {rows: 1.0 + 0.2 * (rows - 1) for rows in range(1, 65)}
+    times = times_of(relative)
+    alone, among = choose_length(times, 0.7, MAX_DRAFT), choose_length(times, 0.7, MAX_DRAFT, other_rows=16)
+    assert 0 < among < alone or among == 0 < alone
+
+
+def test_times_of_rows_not_measured_follow_those_that_were() -> None:
+    times = times_of({1: 2e-3, 4: 2e-3 * 2.8})  # twice as dear as expected
+    assert times.relative(4) == pytest.approx(2.8)
+    assert times.relative(5) == pytest.approx(3.2)
+    assert times.relative(2) >= 1.0
+    assert StepTimes().relative(4) == pytest.approx(1.4)
+    assert not StepTimes().is_known and times.is_known and times.of(4) == pytest.approx(5.6e-3)
+
+
+def test_one_slow_step_changes_little() -> None:
+    times = times_of({1: 1e-3, 4: 1.4e-3})
+    times.note(4, 1.0)
+    assert times.relative(4) < 1.8
+
+
+def test_luck_is_counted_by_kind_up_to_the_first_wrong_id() -> None:
+    luck = Luck()
+    prior = luck.rate(1)
+    for _ in range(100):
+        luck.note(1, 0, 8)
+        luck.note(2, 8, 8)
+        luck.note(3, 3, 8)
+    assert luck.rate(1) < 0.05 and luck.rate(2) > 0.95
+    assert luck.rate(3) == pytest.approx(0.75, abs=0.05), "three right of four that say something"
+    assert luck.rate(4) == prior
+    for _ in range(150):
+        luck.note(1, 1, 1)
+    assert luck.rate(1) > 0.9, "what was long ago is forgotten"
