@@ -10,7 +10,7 @@ MAX_DRAFT = 24
 """Ids guessed at once at most."""
 PRIOR_ROWS = {1: 1.0, 2: 1.06, 3: 1.25, 4: 1.4, 5: 1.6, 6: 1.85, 7: 2.1, 8: 2.35, 12: 3.3, 16: 4.0, 25: 5.9}
 """Time of M rows in units of one, until this machine's own have been measured: docs/performance.md."""
-LEARN = 0.2  # weight of a new measurement
+LEARN_FASTER, LEARN_SLOWER = 0.5, 0.1  # weights of a measurement below and above what is known: noise only ever adds time
 PRIOR_RATE, PRIOR_COUNT = 0.6, 2.0
 FORGET = 0.97  # of what was counted, with each new guess: texts change
 MIN_GAIN = 1.03  # expected speed-up below which nothing is guessed
@@ -29,7 +29,8 @@ class StepTimes:
         if known is None:
             self._seconds[rows] = seconds
         else:
-            self._seconds[rows] = known + LEARN * (min(seconds, 2 * known) - known)
+            weight = LEARN_FASTER if seconds < known else LEARN_SLOWER
+            self._seconds[rows] = known + weight * (min(seconds, 2 * known) - known)
 
     def relative(self, rows: int) -> float:
         """Time of `rows` rows in units of one row: measured, or by what was measured next to it."""
@@ -41,6 +42,11 @@ class StepTimes:
         near = min((m for m in self._seconds if m > 1), key=lambda m: abs(m - rows), default=None)
         scale = 1.0 if near is None else self._seconds[near] / one / _prior(near)
         return max(_prior(rows) * scale, 1.0)
+
+    @property
+    def measured(self) -> list[int]:
+        """Numbers of rows whose time has been measured."""
+        return list(self._seconds)
 
     @property
     def is_known(self) -> bool:
