@@ -122,6 +122,8 @@ class Engine:
         self._is_closed = True
         for sequence in self._scheduler.sequences:
             self._end(sequence, "error", EdgeLLMError("the model was closed before this answer was complete"))
+        if self.speculator is not None:
+            self.speculator.close()
         self.runner.close()
 
     def _take(self, work: Work, rows: NDArray[np.float32]) -> list[int]:

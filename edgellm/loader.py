@@ -161,7 +161,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
 
 
 def _make_speculator(config: EngineConfig) -> Speculator | None:
-    return None if config.spec == "off" else Speculator(lambda sequence: NgramProposer())
+    return None if config.spec == "off" else Speculator(lambda sequence: [NgramProposer()])
 
 
 def settle(config: EngineConfig, trained: int | None) -> EngineConfig:

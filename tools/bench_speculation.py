@@ -38,6 +38,8 @@ TITLES = ("task", "tokens", "guessed", "right", "off, tok/s", "on, tok/s", "spee
 class WrongProposer:
     """Guesses what never comes: the last id again, turned into another."""
 
+    step_s = None
+
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
 
@@ -134,9 +136,9 @@ def measure(task: Task, off: LLM, on: LLM, peer: Peer | None, args: argparse.Nam
     """One row of the table. Raises ValueError if speculation changed the text."""
     speculator = on.loaded.engine.speculator
     assert speculator is not None
-    make = speculator._make_proposer
+    make = speculator.make_proposers
     if task.wrong:
-        speculator._make_proposer = lambda sequence: WrongProposer(on.vocab_size)
+        speculator.make_proposers = lambda sequence: [WrongProposer(on.vocab_size)]
     speeds: list[list[float]] = [[], []]
     theirs: dict[int, list[float]] = {guess: [] for guess in (0, *PEER_GUESSES)}
     try:
@@ -159,7 +161,7 @@ def measure(task: Task, off: LLM, on: LLM, peer: Peer | None, args: argparse.Nam
                     count = len(plain.token_ids) - 1
                     values.append(peer.run(ids, count, script if args.scripted else [], guess))
     finally:
-        speculator._make_proposer = make
+        speculator.make_proposers = make
     best = max((median(theirs[guess]) for guess in PEER_GUESSES if theirs[guess]), default=None)
     return {
         "task": task.name,

@@ -6,15 +6,20 @@ by kind. Knows seconds and counts only.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 MAX_DRAFT = 24
 """Ids guessed at once at most."""
 PRIOR_ROWS = {1: 1.0, 2: 1.06, 3: 1.25, 4: 1.4, 5: 1.6, 6: 1.85, 7: 2.1, 8: 2.35, 12: 3.3, 16: 4.0, 25: 5.9}
 """Time of M rows in units of one, until this machine's own have been measured: docs/performance.md."""
-LEARN_FASTER, LEARN_SLOWER = 0.5, 0.1  # weights of a measurement below and above what is known: noise only ever adds time
+LEARN_FASTER, LEARN_SLOWER = (
+    0.5,
+    0.1,
+)  # weights of a measurement below and above what is known: noise only ever adds time
 PRIOR_RATE, PRIOR_COUNT = 0.6, 2.0
 FORGET = 0.97  # of what was counted, with each new guess: texts change
 MIN_GAIN = 1.03  # expected speed-up below which nothing is guessed
-PROBE_EVERY = 32  # steps without a guess after which one id is tried all the same
+PROBE_EVERY = 32  # steps without a guess by a draft model after which it is tried all the same
 
 
 class StepTimes:
@@ -77,10 +82,18 @@ class Luck:
         return (right + PRIOR_RATE * PRIOR_COUNT) / (tried + PRIOR_COUNT)
 
 
-def choose_length(times: StepTimes, rate: float, longest: int, other_rows: int = 0) -> int:
-    """How many ids to guess, up to `longest`: the number with the most expected tokens per second, 0 if none pays.
+class Plan(NamedTuple):
+    """How many ids to guess, and by how much that is expected to be faster than none."""
 
-    rate: see Luck. other_rows: rows of other sequences in the same step, whose time is paid anyway.
+    length: int
+    gain: float
+
+
+def choose_length(times: StepTimes, rate: float, longest: int, other_rows: int = 0, guess_cost: float = 0.0) -> Plan:
+    """Plan the guess, of up to `longest` ids, with the most expected tokens per second; of none if none pays.
+
+    rate: see Luck. other_rows: rows of other sequences in the same step, whose time is paid anyway. guess_cost: what a guessed
+    id costs to make, in units of a plain step of one row.
     """
     plain = times.relative(other_rows + 1)
     best, best_gain, expected, chance = 0, MIN_GAIN, 1.0, 1.0
@@ -89,10 +102,10 @@ def choose_length(times: StepTimes, rate: float, longest: int, other_rows: int =
         expected += chance
         # Tokens of the others come at the slower step's pace, so its cost counts for all.
         tokens, before = other_rows + expected, other_rows + 1.0
-        gain = tokens / before * plain / times.relative(other_rows + 1 + length)
+        gain = tokens / before * plain / (times.relative(other_rows + 1 + length) + length * guess_cost)
         if gain > best_gain:
             best, best_gain = length, gain
-    return best
+    return Plan(best, best_gain if best else 1.0)
 
 
 def _prior(rows: int) -> float:

@@ -82,6 +82,8 @@ class SuffixAutomaton:
 class NgramProposer:
     """Proposes what followed the latest earlier occurrence of the longest end of the text that has one."""
 
+    step_s = None
+
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self._min_match = min_match
         self._automaton = SuffixAutomaton()

@@ -26,18 +26,19 @@ def best_by_hand(relative: dict[int, float], rate: float) -> int:
 def test_the_length_with_the_most_tokens_per_second(rate: float, slope: float) -> None:
     relative = {rows: 1.0 + slope * (rows - 1) for rows in range(1, MAX_DRAFT + 2)}
     times = times_of({rows: 4e-3 * value for rows, value in relative.items()})
-    assert choose_length(times, rate, MAX_DRAFT) == best_by_hand(relative, rate)
+    assert choose_length(times, rate, MAX_DRAFT).length == best_by_hand(relative, rate)
 
 
 def test_nothing_is_guessed_where_rows_cost_as_much_as_steps() -> None:
     times = times_of({rows: 1e-3 * rows for rows in range(1, MAX_DRAFT + 2)})
-    assert choose_length(times, 1.0, MAX_DRAFT) == 0
+    assert choose_length(times, 1.0, MAX_DRAFT) == (0, 1.0)
 
 
 def test_other_sequences_pay_too() -> None:
     relative = {rows: 1.0 + 0.2 * (rows - 1) for rows in range(1, 65)}
     times = times_of(relative)
-    alone, among = choose_length(times, 0.7, MAX_DRAFT), choose_length(times, 0.7, MAX_DRAFT, other_rows=16)
+    alone = choose_length(times, 0.7, MAX_DRAFT).length
+    among = choose_length(times, 0.7, MAX_DRAFT, other_rows=16).length
     assert 0 < among < alone or among == 0 < alone
 
 

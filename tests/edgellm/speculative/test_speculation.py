@@ -27,6 +27,8 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 class Oracle:
     """Guesses the ids of a known text, each one right, wrong, or either at random."""
 
+    step_s = None
+
     def __init__(self, text: ListOf[int], wrong: Callable[[], bool], length: Callable[[], int]) -> None:
         self._text, self._wrong, self._length = list(text), wrong, length
 
@@ -83,7 +85,7 @@ def test_the_same_text(windows: tuple[int | None, ...], name: str, kind: str) ->
     params = PARAMS[name]
     plain, plain_steps = answer(params, windows=windows)
     make = NgramProposer if kind == "ngram" else oracles(plain.token_ids)[kind]
-    guessed, steps = answer(params, Speculator(lambda sequence: make(), always=True), windows=windows)
+    guessed, steps = answer(params, Speculator(lambda sequence: [make()], always=True), windows=windows)
     assert guessed.token_ids == plain.token_ids
     assert guessed.finish_reason == plain.finish_reason == "length"
     assert 0 <= guessed.num_accepted <= guessed.num_drafted
@@ -98,7 +100,7 @@ def test_max_tokens_inside_a_guess(max_tokens: int) -> None:
     plain, _ = answer(SamplingParams(temperature=0, max_tokens=64))
     make = oracles(plain.token_ids)["right"]
     params = SamplingParams(temperature=0, max_tokens=max_tokens)
-    guessed, _ = answer(params, Speculator(lambda sequence: make(), always=True))
+    guessed, _ = answer(params, Speculator(lambda sequence: [make()], always=True))
     assert guessed.output_ids == plain.output_ids[:max_tokens]
 
 
@@ -108,7 +110,7 @@ def test_the_end_inside_a_guess(place: int) -> None:
     text = answer(params)[0].token_ids
     end = text[len(PROMPT) + place]
     plain, _ = answer(params, eog_ids=[end])
-    guessed, _ = answer(params, Speculator(lambda s: oracles(text)["right"](), always=True), eog_ids=[end])
+    guessed, _ = answer(params, Speculator(lambda s: [oracles(text)["right"]()], always=True), eog_ids=[end])
     assert guessed.output_ids == plain.output_ids
     assert guessed.output_ids[-1] == end and guessed.output_ids.count(end) == 1 and guessed.finish_reason == "stop"
 
@@ -117,7 +119,7 @@ def test_the_context_inside_a_guess() -> None:
     params = SamplingParams(temperature=0)
     plain, _ = answer(params, max_context=40)
     text = plain.token_ids + [0] * 20
-    guessed, _ = answer(params, Speculator(lambda s: oracles(text)["right"](), always=True), max_context=40)
+    guessed, _ = answer(params, Speculator(lambda s: [oracles(text)["right"]()], always=True), max_context=40)
     assert guessed.token_ids == plain.token_ids and guessed.finish_reason == "length"
 
 
@@ -127,7 +129,7 @@ def test_small_chunks_bound_the_guess(prefill_chunk: int, windows: tuple[int | N
     params = PARAMS["greedy"]
     plain, _ = answer(params, windows=windows)
     make = oracles(plain.token_ids)["random"]
-    speculator = Speculator(lambda sequence: make(), always=True)
+    speculator = Speculator(lambda sequence: [make()], always=True)
     guessed, _ = answer(params, speculator, windows=windows, prefill_chunk=prefill_chunk)
     assert guessed.token_ids == plain.token_ids
 
@@ -150,27 +152,42 @@ def test_several_sequences_and_little_memory(windows: tuple[int | None, ...], me
     plain = texts(None)
     rng = random.Random(1)
 
-    def make(sequence: Sequence) -> Oracle:
+    def make(sequence: Sequence) -> list[Oracle]:
         number = next(i for i, t in enumerate(plain) if t[: sequence.num_prompt] == sequence.prompt_ids)
-        return Oracle(plain[number], lambda: rng.random() < 0.3, lambda: rng.randrange(9))
+        return [Oracle(plain[number], lambda: rng.random() < 0.3, lambda: rng.randrange(9))]
 
     assert texts(Speculator(make, always=True)) == plain
-    assert texts(Speculator(lambda sequence: NgramProposer(), always=True)) == plain
+    assert texts(Speculator(lambda sequence: [NgramProposer()], always=True)) == plain
 
 
-def test_a_wrong_guess_is_soon_not_made() -> None:
-    """What never helps is not computed any more, and what did was found out at no cost."""
+def fixed_times(speculator: Speculator, monkeypatch: pytest.MonkeyPatch) -> Speculator:
+    """Steps cost what they usually do, not what the scripted model's take."""
+    speculator.times.note(1, 4e-3)
+    monkeypatch.setattr(speculator, "note_step", lambda rows, seconds: None)
+    return speculator
+
+
+def test_a_wrong_guess_is_soon_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     params = SamplingParams(temperature=0, max_tokens=200)
     text = answer(params)[0].token_ids
-    speculator = Speculator(lambda s: oracles(text)["wrong"]())
+    speculator = fixed_times(Speculator(lambda s: [oracles(text)["wrong"]()]), monkeypatch)
     guessed, _ = answer(params, speculator)
-    assert guessed.token_ids == text and guessed.num_drafted <= 40
+    assert guessed.token_ids == text and 0 < guessed.num_drafted <= 40
+
+
+def test_luck_is_found_out_without_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong at first, right from the middle on: what is not checked is compared all the same, so it is soon checked again."""
+    params = SamplingParams(temperature=0, max_tokens=240)
+    text = answer(params)[0].token_ids
+    late = Oracle([(i + 1) % VOCAB_SIZE for i in text[:120]] + text[120:], lambda: False, lambda: 8)
+    guessed, steps = answer(params, fixed_times(Speculator(lambda s: [late]), monkeypatch))
+    assert guessed.token_ids == text
+    assert guessed.num_accepted > 60 and steps < 200
 
 
 def test_nan_in_a_guess_is_an_error_of_that_sequence() -> None:
-    engine, backend = make_engine(
-        speculator=Speculator(lambda s: Oracle([*PROMPT, *[8] * 30], lambda: False, lambda: 4), always=True)
-    )
+    guesser = Oracle([*PROMPT, *[8] * 30], lambda: False, lambda: 4)
+    engine, backend = make_engine(speculator=Speculator(lambda s: [guesser], always=True))
     backend.script = dict.fromkeys(range(VOCAB_SIZE), 8)
     backend.poison = {8}
     sequence = Sequence(PROMPT, SamplingParams(temperature=0, max_tokens=20))
