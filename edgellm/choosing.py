@@ -113,8 +113,7 @@ class Chooser:
         is_masked = self._constraint is not None or bool(banned)
         logprobs = None
         if self._params.logprobs is not None:
-            is_changed = is_masked or self._sampler.changes_logits
-            raw = logits.copy() if is_changed else logits
+            raw = logits.copy() if self._sampler.changes_logits else logits  # masks leave the chosen one's as it is
             logprobs = Logprobs(raw, self._sampler.vocabulary, self._params.logprobs)
         if self._constraint is not None:
             self._constraint.mask(logits)

@@ -15,6 +15,8 @@ from .errors import OptionError
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature")
 """All that may stand in `samplers`, in llama.cpp's order."""
 MAX_LOGPROBS = 20
+GREEDY_TEMPERATURE = 1e-6
+"""At or below it, the best id takes all."""
 _MOST_BIAS = 1e6
 _SMALLEST = 1e-3  # a penalty that divides
 _RANGES: Mapping[str, tuple[float, ...]] = {
@@ -147,6 +149,12 @@ class SamplingParams:
                 raise OptionError(f"logit_bias must have token ids as keys, not {token_id!r}")
             check_number(f"logit_bias of {token_id}", bias, -_MOST_BIAS, _MOST_BIAS)
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    @property
+    def is_greedy(self) -> bool:
+        """True if the likeliest id is taken, whatever other filters say."""
+        drops_best = self.xtc_probability > 0.0 or self.typical_p < 1.0 or self.mirostat or self.dynatemp_range > 0.0
+        return self.temperature <= GREEDY_TEMPERATURE and not drops_best
 
     @property
     def is_structured(self) -> bool:

@@ -20,13 +20,14 @@ LOG2_E = 1.4426950408889634
 class Vocabulary:
     """Looks through one row at a time: `read` it first. What `read` was given must stay as it is until the next `read`.
 
-    top: the largest value. weights: what `weigh` computed.
+    top: the largest value. weights: what `weigh` computed; mean_depth: the mean, by weight, of (value - top) * scale.
     """
 
     def __init__(self) -> None:
         self.row: Floats = np.empty(0, np.float32)
         self.top = np.nan
         self.weights: Floats = self.row
+        self.mean_depth = 0.0
 
     def read(self, row: Floats) -> float:
         """Look at f32[V] -> the largest value; NaN if one is NaN or +inf."""
@@ -49,7 +50,14 @@ class Vocabulary:
         with np.errstate(over="ignore", under="ignore"):
             powers = (self.row - np.float32(self.top)) * np.float32(scale * LOG2_E)
             self.weights = np.where(powers >= LEAST_POWER, np.exp2(powers), np.float32(0))
-        return float(self.weights.sum(dtype=np.float64))
+        total = float(self.weights.sum(dtype=np.float64))
+        powers = np.where(powers >= LEAST_POWER, powers, np.float32(0))
+        self.mean_depth = float(np.dot(self.weights.astype(np.float64), powers)) / total / LOG2_E
+        return total
+
+    def forbid_below(self, bound: float) -> None:
+        """Put -inf in place of all values below a bound, which is at most the top; the weights are of before."""
+        self.row[self.row < np.float32(bound)] = -np.inf
 
     def pick(self, share: float) -> int:
         """Return the id where the weights of all ids up to it exceed `share` (0 to 1) of their sum; it has a weight itself."""
@@ -62,10 +70,10 @@ class Vocabulary:
             bins = np.fmin((np.float32(self.top) - self.row[ids]) * np.float32(per_unit), np.float32(count))
         return np.bincount(bins.astype(np.intp), self.weights[ids], count + 1)[:count]
 
-    def moments(self) -> tuple[float, float]:
-        """Return mean and standard deviation (of the population) of all values but -inf."""
+    def moments(self) -> tuple[int, float, float]:
+        """Return count, mean and standard deviation (of the population) of all values but -inf."""
         finite = self.row[self.row > -np.inf].astype(np.float64)
-        return float(finite.mean()), float(finite.std())
+        return len(finite), float(finite.mean()), float(finite.std())
 
 
 def best(row: Floats, ids: Ids, k: int) -> Ids:

@@ -9,10 +9,8 @@ import math
 
 import numpy as np
 
-from .candidates import Candidates
-
-GREEDY_TEMPERATURE = 1e-6
-"""At or below it, the best id takes all."""
+from ..config_sampling import GREEDY_TEMPERATURE
+from .candidates import Candidates, fewest
 
 
 def top_k(candidates: Candidates, k: int) -> None:
@@ -43,10 +41,7 @@ def typical_p(candidates: Candidates, p: float) -> None:
     probabilities = candidates.probabilities()
     surprises = np.log(candidates.weights().sum()) - candidates.depths()
     entropy = float(np.dot(probabilities, surprises))
-    order = np.argsort(np.abs(surprises - entropy), kind="stable")
-    count = int(np.searchsorted(np.cumsum(probabilities[order]), p, side="right")) + 1
-    if count < len(order):
-        candidates.keep(order[:count])
+    candidates.keep(fewest(np.abs(surprises - entropy), probabilities, p, past=True))
 
 
 def top_n_sigma(candidates: Candidates, n: float) -> None:

@@ -45,14 +45,14 @@ class Sampler:
         self._dry = Dry(params, token_bytes) if Dry.is_on(params) else None
         off = {name for name, it in (("penalties", self._penalties), ("dry", self._dry)) if it is None}
         self._samplers = [name for name in params.samplers if name not in off]
+        self._is_greedy = params.is_greedy and "temperature" in params.samplers
         if is_mirostat:
             self._samplers = [n for n in self._samplers if n in ("penalties", "dry")] + ["temperature"]
 
     @property
     def changes_logits(self) -> bool:
-        """True if `choose` writes to the logits it is given."""
-        changing = {"penalties", "dry"} | ({"xtc"} if self._params.xtc_probability > 0.0 else set())
-        return bool(len(self._bias_ids)) or not changing.isdisjoint(self._samplers)
+        """True if `choose` may change the logit of the id that it chooses."""
+        return bool(len(self._bias_ids)) or not {"penalties", "dry"}.isdisjoint(self._samplers)
 
     def choose(self, logits: NDArray[np.float32], token_ids: ListOf[int], num_prompt: int) -> int:
         """Choose what follows token_ids from logits f32[V], which may be overwritten; -inf forbids an id.
@@ -96,6 +96,8 @@ class Sampler:
         while names and names[0] in ("penalties", "dry"):  # first of all: nothing has looked at the logits yet
             self._apply(names.pop(0), logits, token_ids)
         candidates = Candidates(logits, self.vocabulary)
+        if self._is_greedy:
+            names = ["temperature"]
         for name in names:
             if name in ("penalties", "dry"):
                 self._apply(name, logits, token_ids, candidates.temperature)

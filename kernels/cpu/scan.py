@@ -85,20 +85,35 @@ def scan_reaching(op, ctx, thread, chunk):
 
 
 def scan_weights(op, ctx, thread, chunk):
-    """2**((x - top) * scale), 0 below 2**-125, and its sum over each block.
+    """2**((x - top) * scale), 0 below 2**-125; sums of that, and of it times its exponent, over each block.
 
-    3 top, 4 scale, 5 to f32[vectors, 32], 6 to f32[blocks].
+    3 top, 4 scale, 5 to f32[vectors, 32], 6 to f32[2, blocks].
     """
     top, scale = splat32(arg_f32(op, 3)), splat32(arg_f32(op, 4))
     zero = splat32(np.float32(0))
-    for block in range(_blocks(op)):
-        total = zero
+    blocks = _blocks(op)
+    for block in range(blocks):
+        total, moment = zero, zero
         for i in range(VECTORS * block, _end(op, block)):
             power = mul(sub(_vector(op, i), top), scale)
             weight = where(power, _LEAST_POWER, exp2(power), zero)
             store_f32x32(arg(op, 5) + 128 * i, weight)
             total = add(total, weight)
+            moment = fma(weight, where(power, _LEAST_POWER, power, zero), moment)
         store_f32(arg(op, 6) + 4 * block, reduce_add(total))
+        store_f32(arg(op, 6) + 4 * (blocks + block), reduce_add(moment))
+
+
+def scan_forbid(op, ctx, thread, chunk):
+    """Put -inf in place of all values below a bound, but for those in the copy. 3 the columns' peaks, 4 bound f32."""
+    bound, low = arg_f32(op, 4), splat32(np.float32(-np.inf))
+    for i in range(arg(op, 1)):
+        v = _vector(op, i)
+        store_f32x32(arg(op, 0) + 128 * i, where(v, bound, v, low))
+    for block in range(_blocks(op)):
+        peaks = arg(op, 3) + 128 * block
+        v = load_f32x32(peaks)
+        store_f32x32(peaks, where(v, bound, v, low))
 
 
 def scan_depths(op, ctx, thread, chunk):
@@ -137,4 +152,4 @@ def scan_moments(op, ctx, thread, chunk):
     store_i64(arg(op, 5), count)
 
 
-KERNELS = {f.__name__: f for f in (scan_peaks, scan_reaching, scan_weights, scan_depths, scan_moments)}
+KERNELS = {f.__name__: f for f in (scan_peaks, scan_reaching, scan_weights, scan_forbid, scan_depths, scan_moments)}

@@ -18,7 +18,7 @@ from . import slots
 from .memory import address, aligned
 from .objects import CHUNK_FUNCTION
 
-KERNELS = ("scan_peaks", "scan_reaching", "scan_weights", "scan_depths", "scan_moments")
+KERNELS = ("scan_peaks", "scan_reaching", "scan_weights", "scan_forbid", "scan_depths", "scan_moments")
 _LANES = 32
 _BLOCK = 64 * _LANES  # values of a block, as scan.py has it
 
@@ -39,7 +39,7 @@ class CpuVocabulary(vocabulary.Vocabulary):
         self._rest = aligned(4 * _LANES).view(np.float32)
         self._peaks = aligned(4 * blocks * _LANES).view(np.float32)
         self._weights = aligned(4 * vectors * _LANES).view(np.float32)
-        self._sums = aligned(4 * blocks).view(np.float32)
+        self._sums = aligned(8 * blocks).view(np.float32).reshape(2, blocks)
         self._moments = aligned(8 * blocks).view(np.float32).reshape(-1, 2)
         self._ids = aligned(8 * vectors * _LANES).view(np.int64)
         self._number, self._poison = aligned(8).view(np.int64), aligned(4).view(np.float32)
@@ -78,11 +78,13 @@ class CpuVocabulary(vocabulary.Vocabulary):
         factor = _word(scale * vocabulary.LOG2_E)
         self._run("scan_weights", _word(self.top), factor, self._to(self._weights), self._to(self._sums))
         self.weights = self._weights[: self._size]
-        return float(self._sums.sum(dtype=np.float64))
+        total, moment = self._sums.sum(axis=1, dtype=np.float64)
+        self.mean_depth = float(moment / total) / vocabulary.LOG2_E
+        return float(total)
 
     def pick(self, share: float) -> int:
-        sums = np.cumsum(self._sums, dtype=np.float64)
-        block = pick(self._sums, share * sums[-1])
+        sums = np.cumsum(self._sums[0], dtype=np.float64)
+        block = pick(self._sums[0], share * sums[-1])
         within = share * sums[-1] - (sums[block - 1] if block else 0.0)
         return block * _BLOCK + pick(self._weights[block * _BLOCK : (block + 1) * _BLOCK], within)
 
@@ -93,10 +95,16 @@ class CpuVocabulary(vocabulary.Vocabulary):
         self._run("scan_depths", _word(self.top), _word(per_unit), bound, *places, _word(float(count)))
         return masses.reshape(-1, 8)[:count].sum(axis=1, dtype=np.float64)
 
-    def moments(self) -> tuple[float, float]:
+    def forbid_below(self, bound: float) -> None:
+        self._run("scan_forbid", self._to(self._peaks), _word(bound))
+        for values in (self._rest, self.row[self._whole * _LANES :]):
+            values[values < np.float32(bound)] = -np.inf
+
+    def moments(self) -> tuple[int, float, float]:
         self._run("scan_moments", _word(self.top), self._to(self._moments), self._to(self._number))
-        mean, square = self._moments.sum(axis=0, dtype=np.float64) / float(self._number[0])
-        return self.top + float(mean), float(np.sqrt(max(square - mean * mean, 0.0)))
+        count = int(self._number[0])
+        mean, square = self._moments.sum(axis=0, dtype=np.float64) / count
+        return count, self.top + float(mean), float(np.sqrt(max(square - mean * mean, 0.0)))
 
     def _to(self, array: NDArray[np.generic]) -> int:
         return self._addresses[id(array)]
