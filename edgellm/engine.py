@@ -90,6 +90,8 @@ class Engine:
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence, or refuse it before any work is done."""
         self.check(sequence)
+        if self.runner.vocabulary is not None:
+            sequence.chooser.use(self.runner.vocabulary)
         self._scheduler.add(sequence)
 
     def step(self) -> list[tuple[Sequence, int]]:
@@ -139,8 +141,6 @@ class Engine:
             return []
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
             self._cache.keep(sequence.slot, sequence.prompt_ids)
-        if sequence.params.ignore_eos:  # not chosen at all: a model that went on after its own end would talk to itself
-            rows[:, self._eog_list] = -np.inf
         try:
             return self._choose(work, rows)
         except EdgeLLMError as error:  # of this sequence alone: the others of the step go on
@@ -150,8 +150,10 @@ class Engine:
     def _choose(self, work: Work, rows: NDArray[np.float32]) -> list[int]:
         """Choose the next id from the first row, and from the rows of the guesses as long as they are what was chosen."""
         sequence, taken = work.sequence, list[int]()
+        # Not chosen at all with ignore_eos: a model that went on after its own end would talk to itself.
+        forbidden = self._eog_list if sequence.params.ignore_eos else ()
         while True:
-            choice = sequence.chooser.choose(rows[len(taken)], sequence.token_ids, sequence.num_prompt)
+            choice = sequence.chooser.choose(rows[len(taken)], sequence.token_ids, sequence.num_prompt, forbidden)
             new = self._append(sequence, choice)
             guessed = work.draft[len(taken) : len(taken) + len(new)]
             num_right = next((i for i, (a, b) in enumerate(zip(guessed, new, strict=False)) if a != b), len(guessed))

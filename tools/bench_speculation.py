@@ -62,7 +62,10 @@ class ScriptedChooser:
     def __init__(self, script: list[int]) -> None:
         self._script = script
 
-    def choose(self, logits: Any, token_ids: Sequence[int], num_prompt: int) -> Any:
+    def use(self, vocabulary: Any) -> None:
+        """Nothing is scanned."""
+
+    def choose(self, logits: Any, token_ids: Sequence[int], num_prompt: int, forbidden: Any = ()) -> Any:
         """See edgellm.choosing.Chooser."""
         from edgellm.choosing import Choice
 

@@ -17,7 +17,6 @@ from ..cache.kv import KVCache
 from ..errors import ContextError, EdgeLLMError, ResourceError
 from ..kernels.ops import Batch
 from ..runner import Runner
-from ..sampling import Sampler
 from ..sequence import Sequence
 from .proposer import DRAFT_KIND, NO_GUESS, Guess
 
@@ -74,7 +73,7 @@ class DraftProposer:
 
     def __init__(self, model: DraftModel, sequence: Sequence) -> None:
         self._model = model
-        self._sampler = Sampler(sequence.params)
+        self._sampler = sequence.chooser.make_twin()
         self._num_prompt = sequence.num_prompt
         self._slot: int | None = None
         self._cached: list[int] = []
