@@ -26,7 +26,7 @@ FOREIGN_CACHE_TYPES = {
 }
 """What llama.cpp has and edgellm has not, and what comes nearest."""
 ON_FULL = ("stop", "window")
-SPECULATIONS = ("auto", "off", "ngram")
+SPECULATIONS = ("auto", "off", "ngram", "draft")
 MAX_SINKS = 64
 DEFAULT_SINKS = 4
 
@@ -59,8 +59,9 @@ class EngineConfig:
     end of the context, so max_context must be None: lossy. None: all that the model was made to see.
     on_full: what happens when max_context is reached: "stop" refuses a longer prompt and ends the answer with "length",
     "window" drops the oldest tokens but the first `sinks`, and says so.
-    spec: guess several tokens and check them in one step: "ngram" guesses from the text itself, "auto" is that today, "off".
-    The text is the same, bit for bit; nothing is guessed where it would not pay.
+    spec: guess several tokens and check them in one step: "ngram" guesses from the text itself, "draft" by draft_model, "auto"
+    by whichever promises most, "off" not at all. The text is the same, bit for bit; nothing is guessed where it would not pay.
+    draft_model: a smaller model with the same vocabulary; None for none.
     """
 
     threads: int | None = None
@@ -77,6 +78,7 @@ class EngineConfig:
     sinks: int = DEFAULT_SINKS
     on_full: str = "stop"
     spec: str = "auto"
+    draft_model: str | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -99,6 +101,12 @@ class EngineConfig:
             raise OptionError(f"on_full must be one of {', '.join(ON_FULL)}, not {self.on_full!r}")
         if self.spec not in SPECULATIONS:
             raise OptionError(f"spec must be one of {', '.join(SPECULATIONS)}, not {self.spec!r}")
+        if self.spec == "draft" and self.draft_model is None:
+            raise OptionError("spec draft needs a small model that guesses: name one (--draft-model)")
+        if self.draft_model is not None and self.spec in ("off", "ngram"):
+            raise OptionError(
+                f"spec {self.spec} does not use a draft model: leave out --draft-model, or choose auto or draft"
+            )
         self._check_window()
         if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):
             layouts = ", ".join(WEIGHT_LAYOUTS)

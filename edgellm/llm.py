@@ -71,6 +71,7 @@ class LLM:
         sinks: int = DEFAULT_SINKS,
         on_full: str = "stop",
         spec: str = "auto",
+        draft_model: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> LLM:
         """Load a model: a path, an alias, or `owner/repo[:file-or-quant]` on Hugging Face; EngineConfig has the rest.
@@ -78,6 +79,8 @@ class LLM:
         progress: called with (stage, done, total) while files are fetched and kernels compiled.
         Raises OptionError, DownloadError, ModelFileError, UnsupportedError or ResourceError.
         """
+        from . import hub, loader
+
         config = EngineConfig(
             threads=threads,
             max_context=max_context,
@@ -93,9 +96,8 @@ class LLM:
             sinks=sinks,
             on_full=on_full,
             spec=spec,
+            draft_model=None if draft_model is None else hub.resolve(os.fspath(draft_model), progress),
         )
-        from . import hub, loader
-
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
 
     def generate(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cache_advice, models, packing, paths
+from . import cache_advice, guessing, models, packing, paths
 from .cache.kv import KVCache
 from .cache.memory import read_bytes
 from .chat_template import ChatTemplate
@@ -25,7 +25,6 @@ from .kernels.cpu.backend import CpuBackend
 from .kernels.ops import CacheLayer, Program
 from .kernels.windowed import reach, with_window
 from .runner import Runner
-from .speculative import NgramProposer, Speculator
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -134,6 +133,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         text.wait()  # it reads the file, which may be closed next
     try:
         tokenizer, template = text.get()
+        speculator = None if config.spec == "off" else guessing.make_speculator(config, file, progress)
     except BaseException:
         backend.close()
         cache.free()
@@ -141,7 +141,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
     dropping = None if config.window is None else reach(program.cache_layers)
-    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, _make_speculator(config))
+    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, speculator)
     return LoadedModel(
         path=Path(file.path),
         architecture=architecture,
@@ -158,10 +158,6 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         load_s=time.perf_counter() - start,
         file=file,
     )
-
-
-def _make_speculator(config: EngineConfig) -> Speculator | None:
-    return None if config.spec == "off" else Speculator(lambda sequence: [NgramProposer()])
 
 
 def settle(config: EngineConfig, trained: int | None) -> EngineConfig:

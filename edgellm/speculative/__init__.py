@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .draft import DraftModel, DraftProposer
 from .ngram import NgramProposer
 from .proposer import Proposer
 from .speculator import Speculator
 
-__all__ = ["NgramProposer", "Proposer", "Speculator"]
+__all__ = ["DraftModel", "DraftProposer", "NgramProposer", "Proposer", "Speculator"]
