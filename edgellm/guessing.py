@@ -39,7 +39,7 @@ def make_speculator(config: EngineConfig, file: GGUFFile, progress: Progress | N
         max_context=config.max_context,
     )
     loaded = load_model(config.draft_model, quiet, progress)
-    draft = DraftModel(loaded.engine.runner, loaded.cache, loaded.config.prefill_chunk)
+    draft = DraftModel(loaded.engine.runner, loaded.cache, loaded.config.prefill_chunk, loaded.engine.eog_ids)
 
     def make_proposers(sequence: Request) -> Sequence[Proposer]:
         guesses: list[Proposer] = [DraftProposer(draft, sequence)]

@@ -8,6 +8,7 @@ Next hop: `runner.py` runs the model.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from collections.abc import Sequence as ListOf
 
 import numpy as np
@@ -28,11 +29,13 @@ class DraftModel:
     """A small model ready to run, for all sequences of an engine.
 
     runner, cache: it and its own cache, with a slot per sequence. prefill_chunk: most tokens it takes at once.
+    eog_ids: ids that end an answer, which are not guessed where the target may not choose them.
     step_s: seconds it takes for a token, 0 before it has been measured.
     """
 
-    def __init__(self, runner: Runner, cache: KVCache, prefill_chunk: int) -> None:
+    def __init__(self, runner: Runner, cache: KVCache, prefill_chunk: int, eog_ids: Collection[int]) -> None:
         self.cache = cache
+        self.eog_ids = sorted(eog_ids)
         self.vocab_size = runner.vocab_size
         self.step_s = 0.0
         self._runner = runner
@@ -75,6 +78,7 @@ class DraftProposer:
         self._model = model
         self._sampler = sequence.chooser.make_twin()
         self._num_prompt = sequence.num_prompt
+        self._forbidden = model.eog_ids if sequence.params.ignore_eos else []
         self._slot: int | None = None
         self._cached: list[int] = []
 
@@ -91,7 +95,7 @@ class DraftProposer:
         try:
             logits = self._catch_up(text)
             while True:
-                guess.append(self._sampler.choose(logits.copy(), text, self._num_prompt))
+                guess.append(self._choose(logits, text))
                 if len(guess) == max_tokens:
                     break
                 text.append(guess[-1])
@@ -100,6 +104,10 @@ class DraftProposer:
         except EdgeLLMError:  # no room, or no numbers: the target goes on without guesses
             pass
         return Guess(guess, DRAFT_KIND)
+
+    def _choose(self, logits: NDArray[np.float32], text: list[int]) -> int:
+        logits[self._forbidden] = -np.inf
+        return self._sampler.choose(logits, text, self._num_prompt)
 
     def close(self) -> None:
         """Give the slot back; harmless when repeated."""
