@@ -17,7 +17,8 @@ class Timings:
     load_s: loading the model. ttft_s: from the request to the first token, tokenizing and queueing included.
     prefill_tokens: tokens of the prompt. decode_tokens: tokens that decode steps made, which is all but the first.
     reused_tokens: tokens of the prompt that were in the cache already; prefill_tps counts the others.
-    draft_tokens, accepted_tokens: tokens that speculation guessed, and those of them that were right.
+    draft_tokens, accepted_tokens: tokens that speculation guessed, and those of them that were right. spec_speedup: how much
+    faster that made decoding, by plain steps measured on the way; 1 if nothing was guessed.
     """
 
     load_s: float
@@ -29,6 +30,7 @@ class Timings:
     reused_tokens: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    spec_speedup: float = 1.0
 
     def as_dict(self) -> dict[str, float]:
         """The same names and values, for JSON."""
@@ -69,6 +71,7 @@ def measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:
         reused_tokens=sequence.num_reused,
         draft_tokens=sequence.num_drafted,
         accepted_tokens=sequence.num_accepted,
+        spec_speedup=sequence.plain_step_s / sequence.step_s if sequence.num_drafted and sequence.step_s else 1.0,
     )
 
 

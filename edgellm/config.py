@@ -62,6 +62,7 @@ class EngineConfig:
     spec: guess several tokens and check them in one step: "ngram" guesses from the text itself, "draft" by draft_model, "auto"
     by whichever promises most, "off" not at all. The text is the same, bit for bit; nothing is guessed where it would not pay.
     draft_model: a smaller model with the same vocabulary; None for none.
+    spec_corpus: also guess from what was said in earlier sessions, which is then kept, up to a megabyte, in the user's folder.
     """
 
     threads: int | None = None
@@ -79,6 +80,7 @@ class EngineConfig:
     on_full: str = "stop"
     spec: str = "auto"
     draft_model: str | None = None
+    spec_corpus: bool = False
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -103,6 +105,10 @@ class EngineConfig:
             raise OptionError(f"spec must be one of {', '.join(SPECULATIONS)}, not {self.spec!r}")
         if self.spec == "draft" and self.draft_model is None:
             raise OptionError("spec draft needs a small model that guesses: name one (--draft-model)")
+        if self.spec_corpus and self.spec in ("off", "draft"):
+            raise OptionError(
+                f"spec {self.spec} does not use a corpus: leave out --spec-corpus, or choose auto or ngram"
+            )
         if self.draft_model is not None and self.spec in ("off", "ngram"):
             raise OptionError(
                 f"spec {self.spec} does not use a draft model: leave out --draft-model, or choose auto or draft"

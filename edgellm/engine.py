@@ -59,6 +59,7 @@ class Engine:
         self.speculator = speculator
         self._scheduler = Scheduler(cache, config.prefill_chunk, None if speculator is None else speculator.guess)
         self._is_closed = False
+        self._plain_step_s = 0.0
 
     @property
     def has_work(self) -> bool:
@@ -106,7 +107,7 @@ class Engine:
         started_s = time.perf_counter()
         logits = self.runner.forward(make_batch(works, self._cache.tables))
         if self.speculator is not None and all(work.num_tokens == 1 for work in works):
-            self.speculator.note_step(sum(work.num_rows for work in works), time.perf_counter() - started_s)
+            self._note_step(works, time.perf_counter() - started_s)
         return [
             (work.sequence, token_id)
             for work, rows in split_logits(works, logits)
@@ -169,9 +170,19 @@ class Engine:
             self._note_result(work, taken)
         return taken
 
+    def _note_step(self, works: list[Work], seconds: float) -> None:
+        """Learn what a step costs, and note what it would have cost each sequence to come as far by plain steps."""
+        assert self.speculator is not None
+        rows = sum(work.num_rows for work in works)
+        self.speculator.note_step(rows, seconds)
+        self._plain_step_s = self.speculator.times.of(len(works))
+        for work in works:
+            work.sequence.step_s += seconds
+
     def _note_result(self, work: Work, taken: list[int]) -> None:
         assert self.speculator is not None
         self.speculator.note_result(work.sequence, taken)
+        work.sequence.plain_step_s += len(taken) * self._plain_step_s
         work.sequence.num_drafted += len(work.draft)
         work.sequence.num_accepted += max(0, min(len(taken) - 1, len(work.draft)))
 

@@ -5,14 +5,18 @@ Next hops: `speculative` guesses and learns, `loader.py` loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
+from . import paths
 from .config import EngineConfig
-from .errors import UnsupportedError
+from .errors import ResourceError, UnsupportedError
 from .gguf import GGUFFile, open_gguf
 from .sequence import Sequence as Request
-from .speculative import DraftModel, DraftProposer, NgramProposer, Proposer, Speculator
+from .speculative import Corpus, CorpusProposer, DraftModel, DraftProposer, NgramProposer, Proposer, Speculator
 
 Progress = Callable[[str, int, int], None]
 VOCABULARY_KEYS = ("tokenizer.ggml.model", "tokenizer.ggml.pre")
@@ -23,29 +27,52 @@ def make_speculator(config: EngineConfig, file: GGUFFile, progress: Progress | N
 
     Raises UnsupportedError if the draft model's vocabulary is another, and what loading raises.
     """
-    if config.draft_model is None:
-        return Speculator(lambda sequence: [NgramProposer()])
+    makers: list[Callable[[Request], Proposer]] = []
+    closing = ExitStack()
+    if config.spec != "draft":
+        makers.append(lambda sequence: NgramProposer())
+    if config.spec_corpus:
+        corpus = Corpus(paths.home() / "corpus" / vocabulary_digest(file), len(file.require("tokenizer.ggml.tokens")))
+        makers.append(lambda sequence: CorpusProposer(corpus))
+        closing.callback(_save, corpus)
+    if config.draft_model is not None:
+        draft = _load_draft(config, file, progress, closing)
+        makers.append(lambda sequence: DraftProposer(draft, sequence))
+    return Speculator(lambda sequence: [make(sequence) for make in makers], close=closing.close)
+
+
+def _load_draft(config: EngineConfig, file: GGUFFile, progress: Progress | None, closing: ExitStack) -> DraftModel:
     from .loader import load_model
 
+    assert config.draft_model is not None
     with open_gguf(config.draft_model) as draft_file:
         check_vocabulary(file, draft_file)
-    quiet = replace(
-        config,
-        spec="off",
-        draft_model=None,
-        disk_cache=0,
-        cache_memory=None,
-        weights="auto",
-        max_context=config.max_context,
+    plain = replace(
+        config, spec="off", draft_model=None, spec_corpus=False, disk_cache=0, cache_memory=None, weights="auto"
     )
-    loaded = load_model(config.draft_model, quiet, progress)
-    draft = DraftModel(loaded.engine.runner, loaded.cache, loaded.config.prefill_chunk, loaded.engine.eog_ids)
+    loaded = load_model(config.draft_model, plain, progress)
+    closing.callback(loaded.close)
+    num_tokens = len(file.require("tokenizer.ggml.tokens"))
+    if loaded.engine.vocab_size > num_tokens:
+        closing.close()
+        raise UnsupportedError(_refuse(f"it has {loaded.engine.vocab_size} rows of logits for {num_tokens} tokens"))
+    return DraftModel(loaded.engine.runner, loaded.cache, loaded.config.prefill_chunk, loaded.engine.eog_ids)
 
-    def make_proposers(sequence: Request) -> Sequence[Proposer]:
-        guesses: list[Proposer] = [DraftProposer(draft, sequence)]
-        return guesses if config.spec == "draft" else [NgramProposer(), *guesses]
 
-    return Speculator(make_proposers, close=loaded.close)
+def _save(corpus: Corpus) -> None:
+    try:
+        corpus.save()
+    except ResourceError as error:  # the answers are there; what could not be kept is only said
+        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+
+
+def vocabulary_digest(file: GGUFFile) -> str:
+    """A name for the file's vocabulary: equal for equal tokens in equal order."""
+    digest = hashlib.blake2b(digest_size=12)
+    for token in file.require("tokenizer.ggml.tokens"):
+        data = token if isinstance(token, bytes) else str(token).encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(4, "little") + data)
+    return digest.hexdigest()
 
 
 def check_vocabulary(target: GGUFFile, draft: GGUFFile) -> None:

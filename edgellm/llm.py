@@ -72,6 +72,7 @@ class LLM:
         on_full: str = "stop",
         spec: str = "auto",
         draft_model: str | os.PathLike[str] | None = None,
+        spec_corpus: bool = False,
         progress: Progress | None = None,
     ) -> LLM:
         """Load a model: a path, an alias, or `owner/repo[:file-or-quant]` on Hugging Face; EngineConfig has the rest.
@@ -96,6 +97,7 @@ class LLM:
             sinks=sinks,
             on_full=on_full,
             spec=spec,
+            spec_corpus=spec_corpus,
             draft_model=None if draft_model is None else hub.resolve(os.fspath(draft_model), progress),
         )
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))

@@ -38,6 +38,7 @@ class Sequence:
         "error" (then `error` says what), None while it runs.
     slot: its row of the cache while it runs. num_cached: its tokens whose K and V are in the cache.
     num_drafted, num_accepted: ids that were guessed for it, and those that were right.
+    step_s, plain_step_s: seconds of its decode steps, and what they would have been without guesses, by steps measured.
     num_ready: generated ids that will not be taken back, for others to read. logprobs: one per generated id.
     num_reused: the tokens of the prompt that were in the cache when it first ran, from earlier sequences.
     """
@@ -61,6 +62,8 @@ class Sequence:
         self.num_ready = 0
         self.num_drafted = 0
         self.num_accepted = 0
+        self.step_s = 0.0
+        self.plain_step_s = 0.0
         self.logprobs: list[TokenLogprobs | None] = []
         self.logits: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING

@@ -52,6 +52,7 @@ SPEC_HELP = (
     "guess several tokens and check them in one step: ngram from the text itself, draft by the draft model, auto by whichever"
     " promises most, where it pays; the answer is the same, bit for bit (default: %(default)s)"
 )
+CORPUS_HELP = "also guess from earlier sessions' texts, which are then kept in your folder (a megabyte at most)"
 DRAFT_HELP = "a smaller model with the same vocabulary, to guess by"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -97,6 +98,7 @@ def _add_cache(parser: Parser, *, with_context: bool) -> None:
     else:
         parser.set_defaults(on_full=default.on_full)
     add = parser.add_argument_group("speculation").add_argument
+    add("--spec-corpus", action="store_true", help=CORPUS_HELP)
     add("--draft-model", metavar="MODEL", help=DRAFT_HELP)
     add("--spec", default=default.spec, metavar="|".join(SPECULATIONS), help=SPEC_HELP)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .corpus import Corpus, CorpusProposer
 from .draft import DraftModel, DraftProposer
 from .ngram import NgramProposer
 from .proposer import Proposer
 from .speculator import Speculator
 
-__all__ = ["DraftModel", "DraftProposer", "NgramProposer", "Proposer", "Speculator"]
+__all__ = ["Corpus", "CorpusProposer", "DraftModel", "DraftProposer", "NgramProposer", "Proposer", "Speculator"]
