@@ -66,6 +66,13 @@ class Engine:
         """True while a sequence runs or waits."""
         return self._scheduler.has_work
 
+    def use(self, speculator: Speculator | None) -> None:
+        """Guess by this from now on, and close what guessed before."""
+        if self.speculator is not None:
+            self.speculator.close()
+        self.speculator = speculator
+        self._scheduler.guess = None if speculator is None else speculator.guess
+
     def check(self, sequence: Sequence) -> None:
         """Raise what `add` would: ContextError if the prompt leaves no room, OptionError if empty or out of range."""
         self._require_open()

@@ -45,7 +45,7 @@ class Scheduler:
     """
 
     def __init__(self, cache: KVCache, prefill_chunk: int, guess: Guess | None = None) -> None:
-        self._guess = guess
+        self.guess = guess
         self._cache = cache
         self._prefill_chunk = prefill_chunk
         self._waiting: deque[Sequence] = deque()
@@ -85,12 +85,12 @@ class Scheduler:
 
     def _draft(self, sequence: Sequence, budget: int, other_rows: int) -> tuple[int, ...]:
         """Guess what follows the one pending token, within the places that are free: nobody gives way for a guess."""
-        if self._guess is None or sequence.num_output == 0 or sequence.keep_logits:
+        if self.guess is None or sequence.num_output == 0 or sequence.keep_logits:
             return ()
         longest = min(budget, self._prefill_chunk - 1, self._cache.max_context - len(sequence.token_ids))
         if sequence.params.max_tokens is not None:  # the last token is chosen without a guess
             longest = min(longest, sequence.params.max_tokens - sequence.num_output - 1)
-        draft = tuple(self._guess(sequence, longest, other_rows)) if longest > 0 else ()
+        draft = tuple(self.guess(sequence, longest, other_rows)) if longest > 0 else ()
         if draft:
             try:
                 self._cache.reserve(sequence.slot, sequence.num_cached + 1 + len(draft))
