@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from .sampling import TokenLogprobs
 from .sequence import Sequence
 
 
@@ -46,6 +47,7 @@ class Completion:
     "cancelled".
     num_dropped_tokens: tokens of prompt and answer that were out of sight when the last one was chosen: 0 unless a
     window was asked for (window, on_full).
+    logprobs: what the model thought at each of token_ids, where that was asked for.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Completion:
     finish_reason: str
     timings: Timings
     num_dropped_tokens: int = 0
+    logprobs: list[TokenLogprobs] | None = None
 
 
 def measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:

@@ -6,6 +6,7 @@ parts, `engine.py` runs sequences, `tokenizer/stream.py` turns ids into text.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from .choosing import Chooser
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
 from .errors import EdgeLLMError, OptionError, UnsupportedError
-from .request import merge_params, whole_numbers
+from .request import check_bias, merge_params, seeds, whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
@@ -117,6 +118,16 @@ class LLM:
         created_s = time.perf_counter()
         return self._start(self._prompt_ids(prompt), params, overrides, created_s)
 
+    def generate_many(
+        self, prompt: str | Iterable[int], n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Like `generate`, n answers to one prompt, which is read once; their seeds are seed, seed + 1, ...
+
+        As many at once as max_sequences allows; each is what `generate` gives with its seed.
+        """
+        created_s = time.perf_counter()
+        return self._complete_many(self._prompt_ids(prompt), n, merge_params(params, overrides), created_s)
+
     def chat(
         self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
     ) -> Completion:
@@ -131,11 +142,14 @@ class LLM:
     ) -> Stream:
         """Like `chat`, piece by piece."""
         created_s = time.perf_counter()
-        self._require_open()
-        if self.loaded.template is None:
-            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        ids = self.loaded.template.render_ids(list(messages), add_generation_prompt=True)
-        return self._start(ids, params, overrides, created_s)
+        return self._start(self._chat_ids(messages), params, overrides, created_s)
+
+    def chat_many(
+        self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Like `chat`, n answers to one conversation, as `generate_many` gives them."""
+        created_s = time.perf_counter()
+        return self._complete_many(self._chat_ids(messages), n, merge_params(params, overrides), created_s)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Return the ids of a text; with `special`, control tokens spelled in it are recognised."""
@@ -211,14 +225,37 @@ class LLM:
         merged = merge_params(params, overrides)
         return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
 
+    def _complete_many(self, ids: list[int], n: int, params: SamplingParams, created_s: float) -> list[Completion]:
+        """Answer n times; all but the first wait until the prompt is in the cache."""
+        first: Sequence | None = None
+        streams = []
+        for seed in seeds(params.seed, n):
+            own = dataclasses.replace(params, seed=seed)
+            sequence = Sequence(ids, own, chooser=self._make_chooser(own), after=first, created_s=created_s)
+            first = first or sequence
+            streams.append(Stream(self, sequence))
+        return [_exhaust(stream) for stream in streams]
+
+    def _chat_ids(self, messages: Iterable[Mapping[str, Any]]) -> list[int]:
+        self._require_open()
+        if self.loaded.template is None:
+            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
+        return list(self.loaded.template.render_ids(list(messages), add_generation_prompt=True))
+
     def _make_chooser(self, params: SamplingParams) -> Chooser:
-        """What chooses the answer's ids: with a constraint where the answer must have a form."""
+        """What chooses the ids: with a constraint where the answer must have a form, a watcher where texts are banned."""
+        check_bias(params, self.vocab_size)
         constraint = None
         if params.is_structured:
             from .structured import make_constraint
 
             constraint = make_constraint(params, self.tokenizer, self.eog_ids)
-        return Chooser(params, constraint)
+        watcher = None
+        if params.banned:
+            from .banned import BannedTexts
+
+            watcher = BannedTexts(params.banned, self.tokenizer.token_bytes)
+        return Chooser(params, constraint, watcher, self.tokenizer.token_bytes)
 
     def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
         self._require_open()

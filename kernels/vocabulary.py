@@ -41,6 +41,10 @@ class Vocabulary:
         bound = np.partition(self.row, len(self.row) - k)[len(self.row) - k]
         return best(self.row, np.flatnonzero(self.row >= bound), k)
 
+    def likely(self, k: int) -> Ids:
+        """Return, in order, k ids or some more that include the k likeliest: the others' values are lower. 1 <= k <= V."""
+        return self.top_ids(k)
+
     def reaching(self, bound: float) -> Ids:
         """Return the ids of values that are at least `bound`, in order; -inf never is."""
         return np.flatnonzero(self.row >= np.float32(max(bound, LOWEST)))

@@ -79,8 +79,8 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[tuple[float, int], float
             engine.use(None)
             plain = decode_tps(llm, prompt, script, args)
             for share in SHARES:
-                make = lambda _, share=share: [ScriptedProposer(script, len(prompt), share, number)]  # noqa: E731
-                engine.use(Speculator(make, length, always=True))
+                proposer = ScriptedProposer(script, len(prompt), share, number)
+                engine.use(Speculator(lambda _, it=proposer: [it], length, always=True))
                 ratios[share, length].append(decode_tps(llm, prompt, script, args) / plain)
     return {key: round(median(values), 3) for key, values in ratios.items()}
 

@@ -17,8 +17,8 @@ from ..kernels.vocabulary import Ids, Vocabulary, pick
 
 Floats = NDArray[np.float64]
 
-FEW = 256
-"""Ids that are looked at first for a share of the mass; mostly they have it."""
+FEW = (128, 1024)
+"""How many ids are looked at first for a share of the mass: mostly they have it."""
 MANY = 4096
 """Ids from which forbidding the others is cheaper than a list of them."""
 _DOUBT = 1e-5  # of a mass: what rounding may have done to a sum
@@ -147,9 +147,10 @@ class Candidates:
         """Return ids, and few more, that include the likeliest with a share of the mass; None if they are many: all others are
         forbidden then."""
         scans, wanted = self._vocabulary, share * total
-        ids = scans.top_ids(min(FEW, len(self.logits)))  # what is forbidden has no weight and is left out later
-        if float(scans.weights[ids].sum(dtype=np.float64)) >= wanted + _DOUBT * total:
-            return ids
+        for few in FEW:
+            ids = scans.likely(min(few, len(self.logits)))  # what is forbidden has no weight and is left out later
+            if float(scans.weights[ids].sum(dtype=np.float64)) >= wanted + _DOUBT * total:
+                return ids
         # What lies deeper than this cannot have the rest of the mass, even if it were all ids.
         deepest = min(math.log(len(self.logits) / ((1.0 - share) * total)) + 0.1, _MOST_DEPTH)
         width = self.temperature / _FINENESS

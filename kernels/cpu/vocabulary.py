@@ -61,13 +61,20 @@ class CpuVocabulary(vocabulary.Vocabulary):
         return self.top
 
     def top_ids(self, k: int) -> Ids:
-        if k > len(self._peaks) // 4 or k > self._size // _LANES:
-            return super().top_ids(k)
-        # The k-th largest of the columns' peaks is at most the k-th largest value.
-        bound = float(np.partition(self._peaks, len(self._peaks) - k)[len(self._peaks) - k])
-        if bound == -np.inf:  # columns that are forbidden, or not there
-            return super().top_ids(k)
-        return best(self.row, self.reaching(bound), k)
+        bound = self._bound(k)
+        return super().top_ids(k) if bound == -np.inf else best(self.row, self.reaching(bound), k)
+
+    def likely(self, k: int) -> Ids:
+        bound = self._bound(k)
+        return super().top_ids(k) if bound == -np.inf else self.reaching(bound)
+
+    def _bound(self, k: int) -> float:
+        """A value that at least k reach, and not many more: -inf if there is none, or finding it is not worth it.
+
+        The k-th largest of the columns' peaks is at most the k-th largest value.
+        """
+        count = len(self._peaks)
+        return float(np.partition(self._peaks, count - k)[count - k]) if k <= count // 4 else -np.inf
 
     def reaching(self, bound: float) -> Ids:
         word = _word(max(bound, vocabulary.LOWEST))

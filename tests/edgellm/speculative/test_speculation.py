@@ -160,6 +160,16 @@ def test_several_sequences_and_little_memory(windows: tuple[int | None, ...], me
     assert texts(Speculator(lambda sequence: [NgramProposer()], always=True)) == plain
 
 
+def test_o24_the_first_guessed_id_is_checked_too() -> None:
+    """Prompt [1, 1, 1]: the text says 1 again, the model does not."""
+    engine, backend = make_engine(speculator=Speculator(lambda s: [NgramProposer()], max_draft=1, always=True))
+    backend.script = {1: 7, 7: 1}
+    sequence = Sequence([1, 1, 1], SamplingParams(temperature=0, max_tokens=9))
+    run(engine, [sequence])
+    engine.close()
+    assert sequence.output_ids == [7, 1, 7, 1, 7, 1, 7, 1, 7] and sequence.num_drafted > 0
+
+
 def fixed_times(speculator: Speculator, monkeypatch: pytest.MonkeyPatch) -> Speculator:
     """Steps cost what they usually do, not what the scripted model's take."""
     speculator.times.note(1, 4e-3)
