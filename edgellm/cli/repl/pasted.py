@@ -9,7 +9,7 @@ import re
 
 FOLD_LETTERS = 1000
 FOLD_LINES = 10
-LONG_OFFER = 20_000  # letters of a question that is offered for editing: it is folded only where editing would be slow
+LONG_OFFER = 4000  # letters of a question that is offered for editing: it is folded only where editing would be slow
 _MARK = re.compile(r"\[pasted(?: #(\d+))?: [\d,]+ characters\]")
 
 

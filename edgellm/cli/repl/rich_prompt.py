@@ -62,13 +62,20 @@ class RichPrompt:
         """Return what the user wrote, or None after Ctrl-D, or Ctrl-C twice, on an empty prompt."""
         self._hint = ""
         try:
-            text = self._session.prompt(default=self._pasted.fold_offer(offer))
+            text = self._ask(self._pasted.fold_offer(offer))
         except EOFError:
             return None
         text = self._pasted.unfold(text)
         if self._keeps():
             self._recall.add(text)
         return text
+
+    def _ask(self, offer: str) -> str:
+        while True:
+            try:
+                return self._session.prompt(default=offer)
+            except KeyboardInterrupt:  # pressed before the terminal handed keys over one by one
+                offer = ""
 
     def _make_keys(self) -> KeyBindings:
         keys = KeyBindings()
