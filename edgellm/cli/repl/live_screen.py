@@ -97,7 +97,7 @@ class LiveScreen:
             self._live.stop()
             self._live = None
         self._print(self._thoughts.finish(), "dim italic")
-        self._print(self._blocks.finish())
+        self._print([*self._blocks.finish(), Block("")])
         self._cleanup.close()
 
     def _print(self, blocks: list[Block], style: str = "") -> None:
@@ -115,7 +115,7 @@ class LiveScreen:
             return gap + (draw(self._console, painter.paint(block.text, keep=keep)) or [[]])
         if style or isinstance(self._blocks, Lines):
             return gap + (draw(self._console, Text(block.text, style, overflow="fold")) or [[]])
-        return gap + draw(self._console, ChatMarkdown(block.text))
+        return gap + (draw(self._console, ChatMarkdown(block.text)) or [[]])
 
     def _draw_rest(self) -> Drawn:
         """What is drawn anew: the end of the growing block, as much of it as the screen can hold, and the figures."""
