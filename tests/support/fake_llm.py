@@ -54,6 +54,10 @@ class FakeStream:
         self._said: list[str] = []
         self._prompt_ids = prompt_ids
         self._params = params
+        size = len(prompt_ids)
+        self._sequence = SimpleNamespace(
+            num_cached=size // 2, num_prompt=size, num_reused=0, num_output=0, first_token_s=None
+        )
 
     def __iter__(self) -> FakeStream:
         return self
@@ -69,6 +73,8 @@ class FakeStream:
         if isinstance(piece, BaseException):
             raise piece
         self._said.append(piece)
+        self._sequence.num_output += 1
+        self._sequence.first_token_s = self._sequence.first_token_s or time.perf_counter()
         return piece
 
     def __enter__(self) -> FakeStream:

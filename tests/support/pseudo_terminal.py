@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import select
@@ -13,11 +14,15 @@ from collections.abc import Mapping
 from types import TracebackType
 
 LIMIT_S = 60.0  # generous: a test machine may be busy; nothing here waits longer than it has to
+_WHERE_IS_THE_CURSOR = b"\x1b[6n"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 
 
 class PseudoTerminal:
-    """Runs `python ARGUMENTS` at a terminal of `size` (rows, columns). `shown` is all that came, escapes included."""
+    """Runs `python ARGUMENTS` at a terminal of `size` (rows, columns). `shown` is all that came, escapes included.
+
+    Asked where its cursor is, it says: at the top.
+    """
 
     def __init__(
         self, arguments: list[str], *, environ: Mapping[str, str] | None = None, size: tuple[int, int] = (24, 80)
@@ -28,8 +33,7 @@ class PseudoTerminal:
 
         drop = ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR")
         variables = {name: value for name, value in os.environ.items() if name not in drop}
-        # A terminal that answers no questions about its cursor: nobody need wait for that.
-        variables |= {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **(environ or {})}
+        variables |= {"TERM": "xterm-256color", **(environ or {})}
         self.shown = ""
         self._seen = 0
         self._code: int | None = None
@@ -40,7 +44,7 @@ class PseudoTerminal:
             finally:
                 os._exit(127)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-        self._decoder = __import__("codecs").getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def type(self, text: str) -> None:
         """Press keys, as fast as the program takes them."""
@@ -56,10 +60,11 @@ class PseudoTerminal:
         """Wait until `text` is shown after what was waited for before, escapes left out; return what came until then."""
         end = time.monotonic() + limit_s
         while True:
-            new = plain(self.shown[self._seen :])
+            new = plain(self.shown)[self._seen :]
             if text in new:
-                self._seen = len(self.shown)
-                return new
+                before = new[: new.index(text)]
+                self._seen += len(before) + len(text)
+                return before
             assert time.monotonic() < end and self._read(0.1), f"{text!r} did not come; since the last wait: {new!r}"
 
     def wait_for_end(self, limit_s: float = LIMIT_S) -> int:
@@ -89,6 +94,8 @@ class PseudoTerminal:
             data = os.read(self._fd, 1 << 16)
         except OSError:  # Linux says so where macOS returns nothing
             return False
+        if _WHERE_IS_THE_CURSOR in data:
+            os.write(self._fd, b"\x1b[1;1R")
         self.shown += self._decoder.decode(data)
         return bool(data)
 

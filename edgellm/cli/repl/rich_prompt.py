@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -18,7 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.styles import Style
 
-from ..terminal import wants_colour
+from ..terminal import note, wants_colour
 from .completions import complete
 from .multiline import is_open
 from .pasted import Pasted
@@ -41,7 +42,7 @@ class RichPrompt:
         self._keeps = keeps
         self._recall = recall
         self._pasted = Pasted()
-        self._hint = ""
+        self._may_leave = False  # the next Ctrl-C does
         self._session: PromptSession[str] = PromptSession(
             PROMPT,
             multiline=True,
@@ -50,7 +51,7 @@ class RichPrompt:
             completer=_Commands(),
             complete_while_typing=Condition(lambda: self._session.default_buffer.text.startswith("/")),
             key_bindings=self._make_keys(),
-            bottom_toolbar=lambda: self._hint or self._status(),
+            bottom_toolbar=lambda: self._status(),
             placeholder=[("class:placeholder", PLACEHOLDER)],
             style=STYLE if wants_colour(sys.stdout) else None,
             include_default_pygments_style=False,
@@ -60,7 +61,7 @@ class RichPrompt:
 
     def read(self, offer: str = "") -> str | None:
         """Return what the user wrote, or None after Ctrl-D, or Ctrl-C twice, on an empty prompt."""
-        self._hint = ""
+        self._may_leave = False
         try:
             text = self._ask(self._pasted.fold_offer(offer))
         except EOFError:
@@ -96,10 +97,13 @@ class RichPrompt:
 
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:
-            if not event.current_buffer.text and self._hint:
+            if self._may_leave and not event.current_buffer.text:
                 event.app.exit(exception=EOFError)
-            self._hint = "" if event.current_buffer.text else "Ctrl-C again leaves (so do Ctrl-D and /exit)"
+                return
+            self._may_leave = not event.current_buffer.text
             event.current_buffer.reset()
+            if self._may_leave:
+                run_in_terminal(lambda: note("(Ctrl-C again leaves; so do Ctrl-D and /exit)"))
 
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
