@@ -104,7 +104,7 @@ class LLM:
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
         Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room.
         """
-        return _exhaust(self.stream(prompt, params, **overrides))
+        return self.stream(prompt, params, **overrides).finish()
 
     def stream(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Stream:
         """Like `generate`, piece by piece. Work begins, and errors are raised, here; tokens are made on iteration."""
@@ -118,7 +118,7 @@ class LLM:
 
         Raises UnsupportedError if the model has none, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return _exhaust(self.chat_stream(messages, params, **overrides))
+        return self.chat_stream(messages, params, **overrides).finish()
 
     def chat_stream(
         self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
@@ -187,8 +187,7 @@ class LLM:
         """Stop what is running, end the threads, free the memory; harmless when repeated."""
         if not self._is_closed:
             self._is_closed = True
-            self._shared.close()
-            self.loaded.close()
+            self._shared.close(self.loaded.close)
 
     def __enter__(self) -> LLM:
         return self
@@ -233,8 +232,3 @@ class LLM:
             raise EdgeLLMError("this model is closed; load it again")
 
 
-def _exhaust(stream: Stream) -> Completion:
-    for _ in stream:
-        pass
-    assert stream.completion is not None
-    return stream.completion
