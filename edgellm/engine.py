@@ -128,7 +128,7 @@ class Engine:
         if self._is_for_nothing(self._works):
             self.runner.abort()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End those that run with an error that a step raised."""
         for sequence in self._scheduler.running or self._scheduler.sequences:
             self._end(sequence, "error", error)
@@ -200,7 +200,7 @@ class Engine:
             sequence.num_cached = 0
             self._cache.rewind(sequence.slot, 0)
 
-    def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
+    def _end(self, sequence: Sequence, reason: str, error: BaseException | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)
         sequence.finish(reason, error)
 

@@ -67,7 +67,7 @@ class Sequence:
         self.logits: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING
         self.finish_reason: str | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.slot = -1
         self.num_cached = 0
         self.num_reused = 0
@@ -161,7 +161,7 @@ class Sequence:
         """Let others see the generated ids, but for those that may still be taken back."""
         self.num_ready = max(self.num_ready, self.num_output - self.chooser.num_held)
 
-    def finish(self, reason: str, error: Exception | None = None) -> None:
+    def finish(self, reason: str, error: BaseException | None = None) -> None:
         """Leave the queue or the cache for good; the first reason stays."""
         if not self.is_finished:
             self.finish_reason = reason

@@ -193,7 +193,7 @@ class SharedEngine:
             if self.engine.can_run and not self._is_stopping:
                 try:
                     self.engine.step()
-                except Exception as error:  # for those who wait for an answer
+                except BaseException as error:  # for those who wait for an answer; this thread must live
                     self.engine.fail(error)
             self._tell()
 
@@ -211,7 +211,7 @@ class SharedEngine:
         while self._changes:
             try:
                 self._changes.popleft()()
-            except Exception as error:
+            except BaseException as error:
                 self.engine.fail(error)
 
     def _add(self, sequence: Sequence, watch: _Watch) -> None:

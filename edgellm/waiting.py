@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 
 _LOOK_S = 0.05
-"""How often a wait lets Python look for signals where the system does not interrupt it for them."""
+"""How often the main thread looks for signals: Windows interrupts no wait for one, others may hand it to another thread."""
 
 
 class Gate:
@@ -23,7 +22,7 @@ class Gate:
 
     def wait(self) -> None:
         """Return once it is open. In the main thread a signal's handler runs meanwhile, and what it raises comes out here."""
-        if sys.platform != "win32":
+        if threading.current_thread() is not threading.main_thread():
             self._lock.acquire()
             return
         while not self._lock.acquire(timeout=_LOOK_S):
