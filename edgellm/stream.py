@@ -100,6 +100,11 @@ class Stream:
         total = sequence.num_prompt
         return (total if sequence.num_output else min(sequence.num_cached, total)), total
 
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens the answer has so far, read or not."""
+        return self._sequence.num_ready
+
     def close(self) -> None:
         """Cancel the generation and free its place; harmless when it has ended."""
         try:

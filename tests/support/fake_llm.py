@@ -54,10 +54,7 @@ class FakeStream:
         self._said: list[str] = []
         self._prompt_ids = prompt_ids
         self._params = params
-        size = len(prompt_ids)
-        self._sequence = SimpleNamespace(
-            num_cached=size // 2, num_prompt=size, num_reused=0, num_output=0, first_token_s=None
-        )
+        self.num_tokens = 0
 
     def __iter__(self) -> FakeStream:
         return self
@@ -73,8 +70,7 @@ class FakeStream:
         if isinstance(piece, BaseException):
             raise piece
         self._said.append(piece)
-        self._sequence.num_output += 1
-        self._sequence.first_token_s = self._sequence.first_token_s or time.perf_counter()
+        self.num_tokens += 1
         return piece
 
     def __enter__(self) -> FakeStream:
@@ -82,6 +78,11 @@ class FakeStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def prefill_progress(self) -> tuple[int, int]:
+        total = len(self._prompt_ids)
+        return (total if self.num_tokens else total // 2), total
 
     @property
     def completion(self) -> FakeCompletion:

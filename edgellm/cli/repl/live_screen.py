@@ -139,7 +139,7 @@ def describe(progress: Progress) -> str:
     if progress.elapsed_s < PATIENCE_S or not progress.num_prompt:
         return ""
     text = f"reading {progress.num_prompt} tokens: {100 * progress.num_read // progress.num_prompt} %"
-    left = progress.seconds_left
+    left = progress.left_s
     return text if left is None else f"{text}, about {max(left, 1):.0f} s left (Ctrl-C stops)"
 
 

@@ -181,15 +181,17 @@ class Session:
 
     def _speak(self, question: str, stream: Stream, was_interrupted: Callable[[], bool]) -> bool:
         """Show one answer; Ctrl-C ends it, and what was said stays. -> whether there is a new turn."""
-        said, watch = "", Watch(stream)
+        said, thought, watch = "", "", Watch(stream)
         is_stopped = False
         try:
             with stream:
                 self._screen.start()
                 try:
-                    for text in listen(stream, was_interrupted):
-                        said += text
-                        self._screen.say(text)
+                    for heard in listen(stream, was_interrupted):
+                        said, thought = said + heard.text, thought + heard.thought
+                        if heard.thought:
+                            self._screen.think(heard.thought)
+                        self._screen.say(heard.text)
                         self._screen.tick(watch.look)
                 finally:
                     self._screen.finish()
@@ -199,7 +201,7 @@ class Session:
         if is_stopped and not said:
             self._offer_again(question)
             return False
-        self.conversation.add(Turn(question, said))
+        self.conversation.add(Turn(question, said, thought))
         self._tell_end(is_stopped)
         self._keep_last()
         return True

@@ -37,9 +37,9 @@ def test_ctrl_c_ends_the_wait_though_the_model_is_busy() -> None:
     stream: Any = BusyStream()
     said, pressed_s = "", 0.0
     with pytest.raises(KeyboardInterrupt), catching_interrupts() as was_interrupted:
-        for text in listen(stream, was_interrupted):
-            said += text
-            if said and not text and not pressed_s:
+        for heard in listen(stream, was_interrupted):
+            said += heard.text
+            if said and not heard.text and not pressed_s:
                 pressed_s = time.monotonic()
                 signal.raise_signal(signal.SIGINT)
     assert stream.is_closed.is_set() and said == "word"
@@ -79,20 +79,30 @@ def test_all_text_arrives_and_so_do_errors() -> None:
 
     said = ""
     with pytest.raises(ValueError, match="no more"):
-        for text in listen(pieces(), lambda: False):
-            said += text
+        for heard in listen(pieces(), lambda: False):
+            said += heard.text
     assert said == "abc"
-    assert "".join(listen(iter("xyz"), lambda: False)) == "xyz"  # type: ignore[arg-type]
+    assert "".join(heard.text for heard in listen(iter("xyz"), lambda: False)) == "xyz"  # type: ignore[arg-type]
 
 
-def test_progress_of_a_sequence() -> None:
-    sequence = SimpleNamespace(num_cached=30, num_prompt=100, num_reused=10, num_output=0, first_token_s=None)
-    stream: Any = SimpleNamespace(_sequence=sequence)
-    look = Watch(stream).look()
-    assert (look.num_read, look.num_prompt, look.num_reused, look.num_said) == (30, 100, 10, 0)
-    assert look.speaking_s == 0 and look.tokens_per_s == 0
-    assert Progress(30, 100, 10, 0, 4.0).seconds_left == pytest.approx(14.0)
-    assert Progress(10, 100, 10, 0, 4.0).seconds_left is None
-    assert Progress(num_said=11, speaking_s=2.0).tokens_per_s == pytest.approx(5.0)
-    unknown: Any = object()
-    assert Watch(unknown).look().num_prompt == 0
+def test_thoughts_are_heard_apart() -> None:
+    deltas = [SimpleNamespace(content="", reasoning="hm"), SimpleNamespace(content="Yes", reasoning="")]
+    stream: Any = SimpleNamespace(deltas=lambda: iter(deltas))
+    heard = list(listen(stream, lambda: False))
+    assert "".join(h.thought for h in heard) == "hm" and "".join(h.text for h in heard) == "Yes"
+
+
+def test_progress() -> None:
+    stream: Any = SimpleNamespace(prefill_progress=(0, 1000), num_tokens=0)
+    now_s = [0.0]
+    watch = Watch(stream, lambda: now_s[0])
+    assert watch.look() == Progress(0, 1000)
+    now_s[0], stream.prefill_progress = 0.1, (200, 1000)  # known already
+    assert watch.look().left_s is None
+    now_s[0], stream.prefill_progress = 2.1, (400, 1000)
+    look = watch.look()
+    assert look.left_s == pytest.approx(6.0) and look.elapsed_s == pytest.approx(2.1) and look.num_said == 0
+    now_s[0], stream.num_tokens = 9.0, 1
+    assert watch.look().tokens_per_s == 0.0
+    now_s[0], stream.num_tokens = 11.0, 21
+    assert watch.look().tokens_per_s == pytest.approx(10.0)

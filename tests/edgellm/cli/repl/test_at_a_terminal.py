@@ -96,7 +96,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_it(start: Start) -> None:
 def test_a_question_without_a_word_of_answer_is_offered_again(start: Start) -> None:
     terminal = start(script=[[600.0, "never"], ["Yes"]])
     terminal.type("What is it\r")
-    terminal.wait_for("reading 20 tokens: 50 %, about")
+    terminal.wait_for("reading 20 tokens: 50 %")
     terminal.type("\x03")
     terminal.wait_for("here it is again")
     terminal.wait_for("What is it")

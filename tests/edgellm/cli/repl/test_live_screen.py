@@ -22,7 +22,7 @@ def say(pieces: list[str], *, markdown: bool = True, is_live: bool = True, heigh
     for number, piece in enumerate(pieces, 1):
         screen.say(piece)
         screen._next_frame_s = 0.0  # draw every time, however fast this machine is
-        screen.tick(lambda number=number: Progress(num_said=number, speaking_s=number / 10))  # type: ignore[misc]
+        screen.tick(lambda number=number: Progress(num_said=number, tokens_per_s=10.0 * number))  # type: ignore[misc]
     screen.finish()
     return file.getvalue()
 
@@ -96,11 +96,12 @@ def test_thoughts_come_before_the_answer_and_in_other_letters() -> None:
     ("progress", "expected"),
     [
         (Progress(), ""),
-        (Progress(0, 1000, 0, 0, 0.1), ""),
-        (Progress(0, 1000, 0, 0, 1.0), "reading 1000 tokens: 0 %"),
-        (Progress(500, 1000, 100, 0, 4.0), "reading 1000 tokens: 50 %, about 5 s left (Ctrl-C stops)"),
-        (Progress(1000, 1000, 0, 1, 4.0, 0.0), "1 so far (Ctrl-C stops)"),
-        (Progress(1000, 1000, 0, 21, 4.0, 0.5), "40 tokens/s, 21 so far (Ctrl-C stops)"),
+        (Progress(0, 1000, 0, 0.1), ""),
+        (Progress(0, 1000, 0, 1.0), "reading 1000 tokens: 0 %"),
+        (Progress(500, 1000, 0, 4.0, 5.0), "reading 1000 tokens: 50 %, about 5 s left (Ctrl-C stops)"),
+        (Progress(999, 1000, 0, 4.0, 0.01), "reading 1000 tokens: 99 %, about 1 s left (Ctrl-C stops)"),
+        (Progress(1000, 1000, 1, 4.0), "1 so far (Ctrl-C stops)"),
+        (Progress(1000, 1000, 21, 4.0, None, 40.2), "40 tokens/s, 21 so far (Ctrl-C stops)"),
     ],
 )
 def test_the_line_of_figures(progress: Progress, expected: str) -> None:
