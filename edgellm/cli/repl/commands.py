@@ -117,8 +117,8 @@ def _set(session: Session, argument: str) -> None:
     elif topic in ("format", "noformat"):
         _set_format(session, topic, rest)
     elif topic in settings.TOPICS:
-        field, value = {"quiet": ("verbose", False)}.get(topic, (topic.removeprefix("no"), not topic.startswith("no")))
-        setattr(session.view, field, value)
+        field = "verbose" if topic == "quiet" else topic.removeprefix("no")
+        setattr(session.view, field, topic == field)
         note(f"({settings.TOPICS[topic]})")
     else:
         raise OptionError(f"there is no setting {topic[:40]!r}: there are {', '.join(settings.TOPICS)}")

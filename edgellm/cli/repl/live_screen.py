@@ -22,8 +22,11 @@ from .blocks import Block, Blocks, Lines
 from .markdown import THEME, ChatMarkdown, CodePainter, Drawn, draw
 
 if TYPE_CHECKING:
+    from rich.segment import Segment
+
     from .screen import View
 
+_EMPTY: list[list[Segment]] = [[]]
 FRAME_S = 0.08
 PATIENCE_S = 0.4  # a prompt that is read sooner needs no word about it
 REST_SHARE = 4  # drawing may take at most a fourth of the time: where it is slow, it is done less often
@@ -106,22 +109,22 @@ class LiveScreen:
         if lines:
             self._console.print(Drawn(lines), end="")
 
-    def _draw(self, block: Block, style: str = "", *, keep: bool) -> list[list[object]]:
-        gap: list[list[object]] = [[]] if block.gap else []
+    def _draw(self, block: Block, style: str = "", *, keep: bool) -> list[list[Segment]]:
+        gap: list[list[Segment]] = [[]] if block.gap else []
         if block.is_code:
             painter = CodePainter(block.language) if block.is_start else self._painter
             if keep:
                 self._painter = painter
-            return gap + (draw(self._console, painter.paint(block.text, keep=keep)) or [[]])
+            return gap + (draw(self._console, painter.paint(block.text, keep=keep)) or _EMPTY)
         if style or isinstance(self._blocks, Lines):
-            return gap + (draw(self._console, Text(block.text, style, overflow="fold")) or [[]])
-        return gap + (draw(self._console, ChatMarkdown(block.text)) or [[]])
+            return gap + (draw(self._console, Text(block.text, style, overflow="fold")) or _EMPTY)
+        return gap + (draw(self._console, ChatMarkdown(block.text)) or _EMPTY)
 
     def _draw_rest(self) -> Drawn:
         """What is drawn anew: the end of the growing block, as much of it as the screen can hold, and the figures."""
         thoughts = self._thoughts.rest()
         rest = thoughts if self._has_thought else self._blocks.rest()
-        lines: list[list[object]] = []
+        lines: list[list[Segment]] = []
         if rest is not None and len(rest.text) > MOST_DRAWN:
             lines = draw(self._console, Text(rest.text[-MOST_DRAWN:], overflow="fold"))
         elif rest is not None:

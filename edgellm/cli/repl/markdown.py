@@ -47,7 +47,7 @@ NARROWEST_COLUMN = 6
 class _LeftHeading(Heading):
     """A heading at the left edge: centred ones jump while they grow."""
 
-    LEVEL_ALIGN = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")  # type: ignore[assignment]
+    LEVEL_ALIGN = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")
 
 
 class _FoldingTable(TableElement):
