@@ -6,7 +6,9 @@ Chooses prompt and screen for where it runs. Next hop: `repl/session.py` for wha
 from __future__ import annotations
 
 import sys
+import threading
 from argparse import Namespace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
@@ -58,6 +60,8 @@ def execute(args: Namespace) -> int:
         from .repl import saved
 
         saved.load(args.resume)  # mistakes first, before anything is fetched
+    if _is_drawn():
+        _import_soon("rich_prompt")  # while the model loads, which is mostly not Python's work
     with loading.load_llm(args.model, config) as llm:
         name = display_name(args.model)
         if llm.loaded.template is None:
@@ -69,6 +73,8 @@ def execute(args: Namespace) -> int:
             session.load(args.resume)
             if system:
                 session.set_system(system)
+        if _is_drawn():
+            _import_soon("live_screen")  # while the user types
         while (line := prompt.read(_take_offer(session))) is not None and session.take(line):
             pass
     return 0
@@ -78,14 +84,14 @@ def _make_session(args: Namespace, llm: LLM, name: str, params: Any, system: str
     """Return a session and the prompt that feeds it."""
     from .repl.plain_prompt import PlainPrompt
     from .repl.private_file import folder
-    from .repl.screen import View, is_capable, make_screen
+    from .repl.screen import View, make_screen
     from .repl.session import Session
 
     is_typed = is_terminal(sys.stdin)
     view = View(markdown=not args.plain, verbose=args.verbose, history=is_typed and not args.no_history)
     prompt: Any = None
     describe = [lambda: name]
-    if is_typed and is_capable():
+    if _is_drawn():
         from .repl.recall import Recall
         from .repl.rich_prompt import make_rich_prompt
 
@@ -97,7 +103,7 @@ def _make_session(args: Namespace, llm: LLM, name: str, params: Any, system: str
         name,
         params,
         system,
-        make_screen(view),
+        lambda: make_screen(view),
         view,
         offers=prompt.offers,
         keeps_last=is_typed,
@@ -105,6 +111,18 @@ def _make_session(args: Namespace, llm: LLM, name: str, params: Any, system: str
     )
     describe[0] = session.describe
     return session, prompt
+
+
+def _is_drawn() -> bool:
+    """Say whether a person types at a terminal that can be drawn on."""
+    from .repl.screen import is_capable
+
+    return is_terminal(sys.stdin) and is_capable()
+
+
+def _import_soon(name: str) -> None:
+    """Import a part of the REPL in the background; whoever needs it before that is done waits for it."""
+    threading.Thread(target=import_module, args=(f"{__package__}.repl.{name}",), daemon=True).start()
 
 
 def _take_offer(session: Session) -> str:

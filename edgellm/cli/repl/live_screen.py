@@ -165,7 +165,7 @@ def without_echo() -> Iterator[None]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     quiet = termios.tcgetattr(descriptor)
-    quiet[3] &= ~termios.ECHO
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)  # with ICANON, a line is cut at 4096 bytes
     termios.tcsetattr(descriptor, termios.TCSADRAIN, quiet)
     try:
         yield

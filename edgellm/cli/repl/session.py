@@ -7,6 +7,7 @@ Answers go to the screen, everything else to stderr. Next hop: `commands.py` for
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...config import SamplingParams
@@ -41,7 +42,7 @@ class Session:
         name: str,
         params: SamplingParams,
         system: str | None,
-        screen: Screen,
+        make_screen: Callable[[], Screen],
         view: View,
         *,
         offers: bool = False,
@@ -55,11 +56,16 @@ class Session:
         self.offer = ""
         self.last: Completion | None = None
         self.has_ended = False
-        self._screen = screen
+        self._make_screen = make_screen
         self._offers = offers
         self._keeps_last = keeps_last
         self._debug = debug
         self.conversation = self._make_conversation(system)
+
+    @cached_property
+    def _screen(self) -> Screen:
+        """Made when the first answer begins: what draws takes a while to import."""
+        return self._make_screen()
 
     def take(self, line: str) -> bool:
         """Obey a command or answer a question; a failed turn is reported and leaves the conversation as it was."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts `edgellm chat` and waits for its prompt."""
     opened: list[PseudoTerminal] = []
 
-    def open_one(*options: str, script: list[Any] = [], term: str = "xterm-256color", **values: Any) -> PseudoTerminal:  # noqa: B006
-        environ = {"EDGELLM_HOME": str(tmp_path), "TERM": term, "PYTHONPATH": str(Path(CHILD).parent)}
-        arguments = [CHILD, json.dumps({"script": script, **values}), *options]
+    def open_one(*options: str, more: Mapping[str, str] | None = None, **values: Any) -> PseudoTerminal:
+        environ = {"EDGELLM_HOME": str(tmp_path), "PYTHONPATH": str(Path(CHILD).parent), **(more or {})}
+        arguments = [CHILD, json.dumps(values), *options]
         opened.append(PseudoTerminal(arguments, environ=environ))
         opened[-1].wait_for("> ")
         return opened[-1]
@@ -172,7 +172,7 @@ def test_completion_of_a_command(start: Start) -> None:
 
 
 def test_a_dumb_terminal_gets_plain_text(start: Start) -> None:
-    terminal = start(script=[["Some **bold** \x1b[31mwords"]], term="dumb")
+    terminal = start(script=[["Some **bold** \x1b[31mwords"]], more={"TERM": "dumb"})
     terminal.type("Q1\n")
     terminal.wait_for("Some **bold** \ufffd[31mwords")
     terminal.wait_for("> ")
@@ -180,9 +180,29 @@ def test_a_dumb_terminal_gets_plain_text(start: Start) -> None:
     assert "\x1b" not in terminal.shown.replace("\x1b[?2004h", "").replace("\x1b[?2004l", "")
 
 
-def test_without_colours(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = start("--plain", script=[["**a**"]])
+def test_without_colours(start: Start) -> None:
+    terminal = start(script=[["**a**\n\n```python\ndef f(): pass\n```"]], more={"NO_COLOR": "1"})
     terminal.type("Q1\r")
-    terminal.wait_for("**a**")
+    terminal.wait_for("def f(): pass")
     terminal.wait_for("> ")
-    end(terminal)
+    assert end(terminal) == ["Q1"]
+    assert "\x1b[1m" in terminal.shown and not re.search(r"\x1b\[(?:[\d;]*;)?[349]\d[;m]", terminal.shown)
+
+
+def test_plain_text_on_request(start: Start) -> None:
+    terminal = start("--plain", script=[["**a** \x1b[31mb"]])
+    terminal.type("Q1\r")
+    terminal.wait_for("**a** \ufffd[31mb")
+    terminal.wait_for("> ")
+    assert end(terminal) == ["Q1"]
+
+
+def test_what_is_typed_while_an_answer_comes_is_the_next_question(start: Start) -> None:
+    terminal = start(script=[["One", 1.0, " two"], ["Three"]])
+    terminal.type("Q1\r")
+    terminal.wait_for("One")
+    terminal.type("Q2\r")
+    terminal.wait_for("One two")
+    terminal.wait_for("Three")
+    terminal.wait_for("> ")
+    assert end(terminal) == ["Q1", "Q2"]
