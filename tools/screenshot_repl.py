@@ -36,7 +36,11 @@ def hold(llm: LLM, name: str, lines: list[str], console: Console) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=160)
     view = View()
     session = Session(llm, name, params, None, lambda: LiveScreen(console, view, is_live=False), view)
-    say(console, f"{name}, {llm.max_context} tokens of context. /help lists the commands, /exit or Ctrl-D leaves.", "dim")
+    say(
+        console,
+        f"{name}, {llm.max_context} tokens of context. /help lists the commands, /exit or Ctrl-D leaves.",
+        "dim",
+    )
     for line in lines:
         say(console, f"> {line}")
         notes = io.StringIO()

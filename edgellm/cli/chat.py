@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 USAGE = "[MODEL] [options]"
 DESCRIPTION = (
-    "Talk with a model. Answers are drawn as they come; Ctrl-C stops one and keeps the conversation, Ctrl-D leaves.\n"
-    "Inside, /help lists the commands: /regen, /edit and /undo change the last turn, /set changes how answers are\n"
-    "made, /save and /load keep conversations, /tokens and /stats count. Through a pipe each line is a question.\n"
-    "What you type and the last conversation stay in EDGELLM_HOME or the user's cache folder, for you alone;\n"
-    "--no-history keeps nothing."
+    "Talk with a model. Answers are drawn as they come; Ctrl-C stops one and keeps the\n"
+    "conversation, Ctrl-D leaves. Inside, /help lists the commands: /regen, /edit and /undo change\n"
+    "the last turn, /set changes how answers are made, /save and /load keep conversations, /tokens\n"
+    "and /stats count. Through a pipe each line is a question.\n"
+    "What you type and the last conversation stay in EDGELLM_HOME or the user's cache folder, for\n"
+    "you alone; --no-history keeps nothing."
 )
 EXAMPLES = """\
   edgellm chat                                  the default model, fetched when needed

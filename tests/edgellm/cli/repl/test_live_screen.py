@@ -1,4 +1,4 @@
-"""An answer on a capable terminal: each line for good once, control characters never, figures while it comes."""
+"""An answer on a capable terminal (O02 there): each line for good once, control characters never, figures while it comes."""
 
 from __future__ import annotations
 
