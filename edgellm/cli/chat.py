@@ -5,6 +5,7 @@ Chooses prompt and screen for where it runs. Next hop: `repl/session.py` for wha
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from argparse import Namespace
@@ -123,7 +124,12 @@ def _is_drawn() -> bool:
 
 def _import_soon(name: str) -> None:
     """Import a part of the REPL in the background; whoever needs it before that is done waits for it."""
-    threading.Thread(target=import_module, args=(f"{__package__}.repl.{name}",), daemon=True).start()
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # whoever needs it says what is wrong
+            import_module(f"{__package__}.repl.{name}")
+
+    threading.Thread(target=work, name="edgellm-import", daemon=True).start()
 
 
 def _take_offer(session: Session) -> str:

@@ -113,6 +113,7 @@ class FakeLLM:
         self.loads: list[tuple[str, EngineConfig]] = []
         self.prompts: list[Any] = []
         self.params: list[SamplingParams] = []
+        self.options: list[dict[str, Any]] = []
         self.streams: list[FakeStream] = []
         self.is_closed = False
 
@@ -132,7 +133,8 @@ class FakeLLM:
     def stream(self, prompt: str, params: SamplingParams) -> FakeStream:
         return self._start(prompt, len(self.tokenize(prompt)), params)
 
-    def chat_stream(self, messages: list[dict[str, str]], params: SamplingParams) -> FakeStream:
+    def chat_stream(self, messages: list[dict[str, str]], params: SamplingParams, **options: Any) -> FakeStream:
+        self.options.append(options)
         return self._start(messages, len(self._render_ids(messages)), params)
 
     def generate(self, ids: list[int], params: SamplingParams) -> FakeCompletion:

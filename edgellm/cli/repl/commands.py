@@ -116,6 +116,9 @@ def _set(session: Session, argument: str) -> None:
         _system(session, rest)
     elif topic in ("format", "noformat"):
         _set_format(session, topic, rest)
+    elif topic in ("think", "nothink"):
+        session.template_args = {"enable_thinking": topic == "think"}
+        note(f"({settings.TOPICS[topic]}, if its template asks)")
     elif topic in settings.TOPICS:
         field = "verbose" if topic == "quiet" else topic.removeprefix("no")
         setattr(session.view, field, topic == field)

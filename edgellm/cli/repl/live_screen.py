@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .screen import View
 
 _EMPTY: list[list[Segment]] = [[]]
-FRAME_S = 0.08
+FRAME_S = 0.1
 PATIENCE_S = 0.4  # a prompt that is read sooner needs no word about it
 REST_SHARE = 4  # drawing may take at most a fourth of the time: where it is slow, it is done less often
 MOST_DRAWN = (
@@ -96,12 +96,12 @@ class LiveScreen:
 
     def finish(self) -> None:
         """Draw what is left, for good."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        self._print(self._thoughts.finish(), "dim italic")
-        self._print([*self._blocks.finish(), Block("")])
-        self._cleanup.close()
+        with self._cleanup:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+            self._print(self._thoughts.finish(), "dim italic")
+            self._print([*self._blocks.finish(), Block("")])
 
     def _print(self, blocks: list[Block], style: str = "") -> None:
         """Print blocks for good, above what is drawn anew."""

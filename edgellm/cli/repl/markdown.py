@@ -39,7 +39,7 @@ THEME = Theme(
         "markdown.table.header": "bold",
     }
 )
-CONTEXT_LINES = 60  # of code above a line, so that its colours are right inside strings and comments that span lines
+CONTEXT_LINES = 24  # of code above a line, so that its colours are right inside strings and comments that span lines
 MAX_COLOURED = 400  # letters of a line of code; a longer one is data, and colouring may take long
 NARROWEST_COLUMN = 6
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...config import SamplingParams
 from ...errors import ContextError, EdgeLLMError
@@ -33,7 +33,8 @@ class Session:
     """One conversation. `take(line)` does what a line asks for and returns False when the user leaves.
 
     params: how answers are made; start_params as the command line has it. offer: what the next prompt begins with.
-    last: the last answer. offers: the prompt can show a text to be edited. keeps_last: every answer is kept on disk.
+    template_args: names for the model's chat template. last: the last answer. offers: the prompt can show a text to be
+    edited. keeps_last: every answer is kept on disk.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Session:
         self.params = self.start_params = params
         self.view = view
         self.offer = ""
+        self.template_args: dict[str, Any] = {}
         self.last: Completion | None = None
         self.has_ended = False
         self._make_screen = make_screen
@@ -176,9 +178,11 @@ class Session:
 
     def _start(self, question: str, skip: int) -> tuple[Stream, int]:
         """Return the answer's stream, and how many of the oldest turns had to go: `skip` or more."""
+        options: dict[str, Any] = {"template_args": self.template_args} if self.template_args else {}
         while True:
             try:
-                return self.llm.chat_stream(self.conversation.messages(question, skip=skip), self.params), skip
+                messages = self.conversation.messages(question, skip=skip)
+                return self.llm.chat_stream(messages, self.params, **options), skip
             except ContextError:
                 # The count was an estimate: forget one more, until only the question itself is too long.
                 if skip == len(self.conversation.turns):

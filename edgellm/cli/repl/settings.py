@@ -25,6 +25,8 @@ TOPICS = {
     "quiet": "do not",
     "format": "json: every answer is a JSON object",
     "noformat": "answers may have any form",
+    "think": "let a model that can think before it answers do so",
+    "nothink": "tell it not to",
     "history": "keep what is typed, and the last conversation, on disk (the default at a terminal)",
     "nohistory": "keep nothing from now on",
 }

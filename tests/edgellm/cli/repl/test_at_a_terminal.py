@@ -206,3 +206,25 @@ def test_what_is_typed_while_an_answer_comes_is_the_next_question(start: Start) 
     terminal.wait_for("Three")
     terminal.wait_for("> ")
     assert end(terminal) == ["Q1", "Q2"]
+
+
+def test_questions_from_a_pipe_and_answers_at_a_terminal(tmp_path: Path) -> None:
+    code = f"import subprocess, sys; subprocess.run([sys.executable, {CHILD!r}, sys.argv[1]], input=b'Q1\\nQ2\\n')"
+    environ = {"EDGELLM_HOME": str(tmp_path), "PYTHONPATH": str(Path(CHILD).parent)}
+    with PseudoTerminal(["-c", code, json.dumps({"script": [["**one**"], ["two"]]})], environ=environ) as terminal:
+        assert terminal.wait_for_end() == 0
+        assert "\x1b[1mone" in terminal.shown and "two" in terminal.shown and "> " not in plain(terminal.shown)
+
+
+def test_questions_from_a_terminal_and_answers_into_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code = (
+        f"import subprocess, sys; subprocess.run([sys.executable, {CHILD!r}, '{{}}'], stdout=open({str(out)!r}, 'wb'))"
+    )
+    environ = {"EDGELLM_HOME": str(tmp_path), "PYTHONPATH": str(Path(CHILD).parent)}
+    with PseudoTerminal(["-c", code], environ=environ) as terminal:
+        terminal.wait_for("Ctrl-D leaves")
+        terminal.type("Q1\n")
+        terminal.type("\x04")
+        assert terminal.wait_for_end() == 0
+    assert out.read_bytes() == b"Hello there\n"

@@ -146,6 +146,12 @@ def test_set_what_is_seen(talk: Any, fake_llm: Any) -> None:
     assert [params.json for params in fake_llm.params] == [False, False, True, False]
 
 
+def test_set_whether_it_thinks(talk: Any, fake_llm: Any) -> None:
+    talk("Q1", "/set nothink", "Q2", "/set think", "Q3")
+    args = {"template_args": {"enable_thinking": False}}, {"template_args": {"enable_thinking": True}}
+    assert fake_llm.options == [{}, *args]
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
