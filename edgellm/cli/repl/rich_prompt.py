@@ -75,7 +75,9 @@ class RichPrompt:
         while True:
             try:
                 return self._session.prompt(default=offer)
-            except KeyboardInterrupt:  # pressed before the terminal handed keys over one by one
+            except KeyboardInterrupt:  # pressed while the terminal did not hand keys over one by one
+                if self._may_leave:
+                    raise EOFError from None
                 offer = ""
 
     def _make_keys(self) -> KeyBindings:
@@ -95,6 +97,7 @@ class RichPrompt:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
+        @keys.add("<sigint>")  # what Ctrl-C is while a note is being printed
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:
             if self._may_leave and not event.current_buffer.text:
