@@ -175,7 +175,7 @@ def read_text(text: str | None) -> str:
 
 def _made_of(kind: Callable[..., _Made], args: Namespace, **fixed: object) -> _Made:
     """Make a dataclass of the options that its fields are called, but for those that are fixed."""
-    names = [field.name for field in fields(kind) if field.name not in fixed]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind) if field.name not in fixed and hasattr(args, field.name)]  # type: ignore[arg-type]
     return _named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
 
 
