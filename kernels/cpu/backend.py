@@ -198,7 +198,9 @@ class CpuBackend:
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
             return self._logits[:wanted, : self.vocab_size]
         self._walk(self._tape("body", n), batch, (1, n, 0, *counts))
-        self.hidden = self._run_head("hidden", batch, batch.hidden_rows, counts, self._hidden[:, : self.hidden.shape[1]])
+        self.hidden = self._run_head(
+            "hidden", batch, batch.hidden_rows, counts, self._hidden[:, : self.hidden.shape[1]]
+        )
         return self._run_head("head", batch, batch.logit_rows, counts, self._logits[:, : self.vocab_size])
 
     def _take(self, batch: Batch, n: int) -> None:
