@@ -1,0 +1,44 @@
+"""Bare JSON: the answer is a call or an array of calls, alone or in a fence, as Gemma 2 and 3 write them.
+
+Also the way for templates that know tools and none of the marks of other families. JSON that is no call, by its keys or
+by its name, is an answer like any other. Source: Google's guide to function calling with Gemma.
+"""
+
+from __future__ import annotations
+
+from ..calls import Calls
+from ..reader import Reader, Steps
+from .hermes import MAX_CALLS
+from .json_call import read_calls
+
+FENCES = ("```json", "```tool_code", "```tool_call")
+
+
+class BareJson:
+    """JSON at the beginning of the answer, or in a fence anywhere."""
+
+    name = "json"
+    marks = FENCES
+    starts = ("{", "[", "```")
+    controls: tuple[str, ...] = ()
+    id_prefix = "call_"
+    max_calls = MAX_CALLS
+    head, tail, join = "", "", "\n"
+
+    def read(self, reader: Reader, calls: Calls) -> Steps[None]:
+        """Read the JSON, and a fence around it if there is one."""
+        is_fenced = False
+        for fence in (*FENCES, "```"):
+            if not is_fenced:
+                is_fenced = yield from reader.take(fence)
+        yield from reader.skip_space()
+        yield from read_calls(reader, calls)
+        if is_fenced:
+            yield from reader.take_last("```")
+
+    def around(self, name: str) -> tuple[str, str]:
+        """Without a fence."""
+        return f'{{"name": "{name}", "parameters": ', "}"
+
+
+BARE_JSON = BareJson()
