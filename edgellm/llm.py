@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as ListOf
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .chat_stream import ChatStream
 from .choosing import Chooser
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
@@ -23,10 +26,11 @@ from .request import merge_params, whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
+from .tool_calls import ChatFormat, ToolLike, Turn, check_request
 
 if TYPE_CHECKING:
     from .loader import LoadedModel
-    from .tokenizer.stream import TextStream
+    from .tokenizer.stream import HasTokenBytes, TextStream
 
 Progress = Callable[[str, int, int], None]
 
@@ -112,24 +116,69 @@ class LLM:
         return self._start(self._prompt_ids(prompt), params, overrides, created_s)
 
     def chat(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
     ) -> Completion:
         """Answer a conversation, a list of {"role": ..., "content": ...}, through the model's own chat template.
 
-        Raises UnsupportedError if the model has none, TemplateError if it refuses the conversation, and as `generate`.
+        tools: functions the model may want called, in OpenAI's shape or Python's own; its calls are in the completion's
+        tool_calls. tool_choice: "auto", "none", "required", or one by name, as OpenAI has it. parallel_tool_calls: several
+        in one answer. documents: texts to answer from. template_args: names that this model's template knows, as
+        enable_thinking. Reasoning is taken out of the text, into `reasoning`.
+        Raises UnsupportedError if the model has no template, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return _exhaust(self.chat_stream(messages, params, **overrides))
+        return _exhaust(
+            self.chat_stream(
+                messages,
+                params,
+                tools=tools,
+                tool_choice=tool_choice,
+                parallel_tool_calls=parallel_tool_calls,
+                documents=documents,
+                template_args=template_args,
+                **overrides,
+            )
+        )
 
     def chat_stream(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Stream:
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> ChatStream:
         """Like `chat`, piece by piece."""
         created_s = time.perf_counter()
         self._require_open()
         if self.loaded.template is None:
             raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        ids = self.loaded.template.render_ids(list(messages), add_generation_prompt=True)
-        return self._start(ids, params, overrides, created_s)
+        merged = merge_params(params, overrides)
+        turn = self.chat_format.begin(messages, check_request(tools, tool_choice, parallel_tool_calls))
+        ids = self.loaded.template.render_ids(
+            turn.messages, tools=turn.tools, documents=documents, template_args=template_args
+        )
+        merged = turn.constrain(merged, ids)
+        sequence = Sequence(ids, merged, chooser=self._make_chooser(merged, turn), created_s=created_s)
+        return ChatStream(self, sequence, turn)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How this model reasons and calls tools; `use_family` overrides what its template shows."""
+        template = self.loaded.template
+        return ChatFormat("" if template is None else template.source, self.tokenizer)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Return the ids of a text; with `special`, control tokens spelled in it are recognised."""
@@ -205,13 +254,15 @@ class LLM:
         merged = merge_params(params, overrides)
         return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
 
-    def _make_chooser(self, params: SamplingParams) -> Chooser:
-        """What chooses the answer's ids: with a constraint where the answer must have a form."""
+    def _make_chooser(self, params: SamplingParams, turn: Turn | None = None) -> Chooser:
+        """What chooses the answer's ids: with a constraint where the answer must have a form, which reasoning has not."""
         constraint = None
         if params.is_structured:
             from .structured import make_constraint
 
             constraint = make_constraint(params, self.tokenizer, self.eog_ids)
+            if turn is not None:
+                constraint = turn.wait_for_answer(constraint, self.eog_ids)
         return Chooser(params, constraint)
 
     def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
@@ -223,10 +274,10 @@ class LLM:
             ids = whole_numbers(prompt)
         return ids if ids or bos_id is None else [bos_id]
 
-    def _make_text_stream(self, stop: tuple[str, ...]) -> TextStream:
+    def _make_text_stream(self, stop: tuple[str, ...], tokens: HasTokenBytes | None = None) -> TextStream:
         from .tokenizer.stream import TextStream
 
-        return TextStream(self.tokenizer, stop)
+        return TextStream(tokens if tokens is not None else self.tokenizer, stop)
 
     def _require_open(self) -> None:
         if self._is_closed:

@@ -13,6 +13,7 @@ from .sequence import Sequence
 
 if TYPE_CHECKING:
     from .llm import LLM
+    from .tokenizer.stream import HasTokenBytes
 
 
 class Stream:
@@ -22,11 +23,12 @@ class Stream:
     garbage collection all cancel the generation and free its place in the cache; `completion` then is what there is.
     """
 
-    def __init__(self, llm: LLM, sequence: Sequence) -> None:
+    def __init__(self, llm: LLM, sequence: Sequence, tokens: HasTokenBytes | None = None) -> None:
+        """Begin. tokens: gives each token's bytes; the model's tokenizer if None."""
         self.completion: Completion | None = None
         self._llm = llm
         self._sequence = sequence
-        self._text = llm._make_text_stream(sequence.params.stop)
+        self._text = llm._make_text_stream(sequence.params.stop, tokens)
         self._pieces: list[str] = []
         self._num_seen = 0
         llm._shared.add(sequence)
@@ -88,6 +90,7 @@ class Stream:
         sequence = self._sequence
         self.completion = Completion(
             text="".join(self._pieces),
+            raw_text="".join(self._pieces),
             token_ids=sequence.output_ids[: self._num_seen],
             prompt_token_ids=sequence.prompt_ids,
             finish_reason=finish_reason,

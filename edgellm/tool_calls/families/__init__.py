@@ -17,8 +17,7 @@ from .mistral import MISTRAL, MISTRAL_ARGS
 __all__ = ["FAMILIES", "HERMES", "Family", "get_family", "pick_family"]
 
 FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (HERMES, LLAMA3, MISTRAL, MISTRAL_ARGS, GRANITE, NEMOTRON, COMMAND_R, BARE_JSON)
+    family.name: family for family in (HERMES, LLAMA3, MISTRAL, MISTRAL_ARGS, GRANITE, NEMOTRON, COMMAND_R, BARE_JSON)
 }
 # What a template must show to belong to a family, the surest signs first.
 _SIGNS: tuple[tuple[Family, Callable[[str], bool]], ...] = (
