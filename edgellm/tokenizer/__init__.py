@@ -86,6 +86,10 @@ class Tokenizer:
         """
         return self._frame(self._encode(text, True, protected), self.add_bos, False)
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Return the ids of plain text that goes on after other text: nothing is put before it."""
+        return self._encode(text, False, (), after_special=False)
+
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
         """Return the text of ids; bytes that are not UTF-8 become U+FFFD. special: show control tokens by their names.
 
@@ -130,11 +134,10 @@ class Tokenizer:
             raise OptionError(f"token id {token} is not in the vocabulary; ids go from 0 to {self.vocab_size - 1}")
         return int(self._types[token])
 
-    def _encode(self, text: str, special: bool, protected: Sequence[int]) -> list[int]:
+    def _encode(self, text: str, special: bool, protected: Sequence[int], after_special: bool = True) -> list[int]:
         if not isinstance(text, str):
             raise OptionError(f"the text must be a str, not {type(text).__name__}")
         ids: list[int] = []
-        after_special = True
         for piece in self._splitter.split(repair(text), special, protected):
             if isinstance(piece, int):
                 ids.append(piece)
