@@ -12,11 +12,20 @@ from .version import __version__
 if TYPE_CHECKING:
     from .completion import Completion
     from .config import EngineConfig, SamplingParams
-    from .errors import EdgeLLMError
+    from .errors import AnswerError, EdgeLLMError
     from .llm import LLM
     from .tokenizer import Tokenizer
 
-__all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Tokenizer", "__version__"]
+__all__ = [
+    "LLM",
+    "AnswerError",
+    "Completion",
+    "EdgeLLMError",
+    "EngineConfig",
+    "SamplingParams",
+    "Tokenizer",
+    "__version__",
+]
 
 _HOMES = {
     "LLM": "llm",
@@ -25,6 +34,7 @@ _HOMES = {
     "EngineConfig": "config",
     "SamplingParams": "config",
     "EdgeLLMError": "errors",
+    "AnswerError": "errors",
 }
 
 

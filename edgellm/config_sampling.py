@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config_checks import check_int, check_number
+from .config_form import check_form
 from .errors import OptionError
 
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature")
@@ -91,11 +92,12 @@ class SamplingParams:
             check_int("seed", self.seed, 0, 2**64 - 1)
         for name in ("stop", "banned"):
             self._check_texts(name)
+        check_form(self)
 
     @property
     def is_structured(self) -> bool:
         """True if the answer must have a form."""
-        return self.json or self.schema is not None or bool(self.regex or self.grammar or self.choices)
+        return bool(self.json or self.choices) or not (self.schema is self.regex is self.grammar is None)
 
     def _check_texts(self, name: str) -> None:
         """Make a tuple of a text or texts, none of them empty."""

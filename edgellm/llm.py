@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as ListOf
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .tokenizer.stream import HasTokenBytes, TextStream
 
 Progress = Callable[[str, int, int], None]
+Form = TypeVar("Form")
 
 
 class LLM:
@@ -100,13 +101,21 @@ class LLM:
 
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
 
+    @overload
+    def generate(
+        self, prompt: str | Iterable[int], params: SamplingParams | None = None, *, schema: type[Form], **overrides: Any
+    ) -> Form: ...
+    @overload
     def generate(
         self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any
-    ) -> Completion:
+    ) -> Completion: ...
+    def generate(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Any:
         """Continue a prompt, text or token ids, as it is. `overrides` are fields of SamplingParams.
 
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
-        Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room.
+        Where schema is a Pydantic model class, its instance is returned; `stream` has the completion too.
+        Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room, AnswerError if there
+        is no instance, as when the answer was cut.
         """
         return _exhaust(self.stream(prompt, params, **overrides))
 
@@ -115,6 +124,16 @@ class LLM:
         created_s = time.perf_counter()
         return self._start(self._prompt_ids(prompt), params, overrides, created_s)
 
+    @overload
+    def chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        schema: type[Form],
+        **overrides: Any,
+    ) -> Form: ...
+    @overload
     def chat(
         self,
         messages: Iterable[Mapping[str, Any]],
@@ -126,7 +145,8 @@ class LLM:
         documents: ListOf[Mapping[str, Any]] | None = None,
         template_args: Mapping[str, Any] | None = None,
         **overrides: Any,
-    ) -> Completion:
+    ) -> Completion: ...
+    def chat(self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **options: Any) -> Any:
         """Answer a conversation, a list of {"role": ..., "content": ...}, through the model's own chat template.
 
         tools: functions the model may want called, in OpenAI's shape or Python's own; its calls are in the completion's
@@ -135,18 +155,7 @@ class LLM:
         enable_thinking. Reasoning is taken out of the text, into `reasoning`.
         Raises UnsupportedError if the model has no template, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return _exhaust(
-            self.chat_stream(
-                messages,
-                params,
-                tools=tools,
-                tool_choice=tool_choice,
-                parallel_tool_calls=parallel_tool_calls,
-                documents=documents,
-                template_args=template_args,
-                **overrides,
-            )
-        )
+        return _exhaust(self.chat_stream(messages, params, **options))
 
     def chat_stream(
         self,
@@ -284,8 +293,14 @@ class LLM:
             raise EdgeLLMError("this model is closed; load it again")
 
 
-def _exhaust(stream: Stream) -> Completion:
+def _exhaust(stream: Stream) -> Any:
+    """Return what a stream ends in: its completion, or an instance of the class that was given as schema."""
     for _ in stream:
         pass
     assert stream.completion is not None
-    return stream.completion
+    schema = stream.params.schema
+    if schema is None:
+        return stream.completion
+    from .structured import result_of
+
+    return result_of(stream.completion, schema)

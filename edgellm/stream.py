@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 class Stream:
     """An answer on its way: iterate over it for pieces of text, whole characters only.
 
-    completion: the Completion once the answer has ended, None before. `close`, leaving a `with` block, an exception and
-    garbage collection all cancel the generation and free its place in the cache; `completion` then is what there is.
+    params: how its tokens are chosen. completion: the Completion once the answer has ended, None before. `close`, leaving a
+    `with` block, an exception and garbage collection all cancel the generation and free its place in the cache;
+    `completion` then is what there is.
     """
 
     def __init__(self, llm: LLM, sequence: Sequence, tokens: HasTokenBytes | None = None) -> None:
         """Begin. tokens: gives each token's bytes; the model's tokenizer if None."""
         self.completion: Completion | None = None
+        self.params = sequence.params
         self._llm = llm
         self._sequence = sequence
         self._text = llm._make_text_stream(sequence.params.stop, tokens)

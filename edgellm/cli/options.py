@@ -24,6 +24,7 @@ from ..config import (
     SamplingParams,
 )
 from ..errors import OptionError
+from .form_options import form_fields
 from .parser import Parser
 from .terminal import is_terminal
 
@@ -136,7 +137,7 @@ def sampling_params(args: Namespace) -> SamplingParams:
     """Return the checked sampling options."""
     for text in args.stop:
         check_text("--stop", text)
-    return _made_of(SamplingParams, args)
+    return _made_of(SamplingParams, args, **form_fields(args))
 
 
 def display_name(model: str) -> str:
@@ -175,7 +176,7 @@ def read_text(text: str | None) -> str:
 
 def _made_of(kind: Callable[..., _Made], args: Namespace, **fixed: object) -> _Made:
     """Make a dataclass of the options that its fields are called, but for those that are fixed."""
-    names = [field.name for field in fields(kind) if field.name not in fixed]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind) if field.name not in fixed and hasattr(args, field.name)]  # type: ignore[arg-type]
     return _named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
 
 

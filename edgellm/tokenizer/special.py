@@ -86,6 +86,10 @@ class Splitter:
             pieces.append(text[done:])
         return pieces
 
+    def get(self, text: str) -> int | None:
+        """Return the id of a special token's text."""
+        return self._all.get(text)
+
     def _match(self, finder: Finder, text: str, start: int, protected: Sequence[int]) -> tuple[int | None, int]:
         for length in finder.lengths_at(text, start):
             token = finder.get(text[start : start + length])

@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Mapping
 
+from ..errors import OptionError
+from ..structured.schema import schema_text
 from .families import Family
 from .request import Tool, ToolRequest
 
@@ -17,17 +19,16 @@ from .request import Tool, ToolRequest
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-def make_grammar(family: Family, request: ToolRequest, controls: Mapping[str, int]) -> str | None:
+def make_grammar(family: Family, request: ToolRequest, max_calls: int, controls: Mapping[str, int]) -> str | None:
     """Return the grammar of an answer, None where it is free.
 
     A required call is kept to its schema unless the tool says strict: false; a voluntary one if it says strict: true.
-    controls: ids of the family's texts that are control tokens.
+    max_calls: in one answer. controls: ids of the family's texts that are control tokens.
     """
     if not request.is_required and not any(tool.strict for tool in request.tools):
         return None
-    repeats = family.max_calls - 1 if request.is_parallel else 0
     writer = _Writer(family, request, controls)
-    return "\n".join(("%llguidance {}", *writer.start(), *writer.calls(repeats), *writer.arguments()))
+    return "\n".join(("%llguidance {}", *writer.start(), *writer.calls(max_calls - 1), *writer.arguments()))
 
 
 class _Writer:
@@ -74,8 +75,13 @@ class _Writer:
 
     def _schema(self, tool: Tool) -> str:
         is_kept = tool.strict is not False if self._request.is_required else bool(tool.strict)
-        schema = tool.parameters if is_kept else {"type": "object"}
-        return json.dumps({**schema, "x-guidance": _STYLE})
+        if not is_kept:
+            return json.dumps({"type": "object", "x-guidance": _STYLE})
+        try:
+            text = schema_text({**tool.parameters, "x-guidance": _STYLE})
+        except OptionError as error:
+            raise OptionError(f"parameters of tool {tool.name}: {error}") from None
+        return text
 
     def _text(self, text: str, lead: str = "") -> str:
         """A text without its lead: literals, and control tokens by their ids."""

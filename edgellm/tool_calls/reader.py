@@ -74,11 +74,13 @@ class Reader:
             raise MalformedError
 
     def take_last(self, literal: str) -> Steps[None]:
-        """Go past white space and a literal, if they come."""
+        """Go past white space and a literal, if they come; a text that was cut inside the literal is read too."""
         start = self.at
         yield from self.skip_space()
-        if not (yield from self.take(literal)):
-            self.at = start
+        place = self.at
+        if (yield from self.take(literal)):
+            return
+        self.at = len(self.text) if self.is_ended and literal.startswith(self.text[place:]) else start
 
     def read_while(self, pattern: re.Pattern[str]) -> Steps[str]:
         """Return the longest text of letters that the pattern, one letter long, matches."""

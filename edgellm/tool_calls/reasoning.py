@@ -30,22 +30,16 @@ _TAIL_TOKENS = 24
 class HasMarks(Protocol):
     """What is needed of a tokenizer."""
 
-    def encode(self, text: str, special: bool = False, add_bos: bool | None = None) -> list[int]: ...
+    def find_token(self, text: str) -> int | None: ...
     def decode(self, ids: list[int], special: bool = False) -> str: ...
 
 
 def find_marks(source: str, tokenizer: HasMarks) -> ReasoningMarks | None:
     """Return the marks that a template's source shows or that are tokens of the vocabulary; None for a model that has none."""
     for marks in KNOWN:
-        if marks.close in source or get_token(tokenizer, marks.close) is not None:
+        if marks.close in source or tokenizer.find_token(marks.close) is not None:
             return marks
     return None
-
-
-def get_token(tokenizer: HasMarks, text: str) -> int | None:
-    """Return the one token that a text is, or None if it is several."""
-    ids = list(tokenizer.encode(text, special=True, add_bos=False))
-    return ids[0] if len(ids) == 1 else None
 
 
 def is_opened(marks: ReasoningMarks, prompt_ids: list[int], tokenizer: HasMarks) -> bool:

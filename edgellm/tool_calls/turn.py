@@ -17,8 +17,7 @@ from .after_reasoning import AfterReasoning
 from .calls import Calls, make_call_id
 from .describe import knows_tools, tell_of_tools
 from .families import HERMES, Family, get_family, pick_family
-from .grammar import make_grammar
-from .reasoning import HasMarks, find_marks, get_token, is_opened
+from .reasoning import HasMarks, find_marks, is_opened
 from .request import ToolRequest
 from .splitter import Splitter
 
@@ -27,6 +26,7 @@ Message = Mapping[str, Any]
 
 class _Tokenizer(HasMarks, Protocol):
     def token_bytes(self, token: int) -> bytes: ...
+    def encode_inside(self, text: str) -> list[int]: ...
     def is_control(self, token: int) -> bool: ...
 
 
@@ -62,6 +62,8 @@ class Turn:
         self._form, self._tokenizer, self._request = form, tokenizer, request
         self._prompt_ids: list[int] = []
         self._is_opened = False
+        # A model that only follows a description repeats its call until it is stopped.
+        self._max_calls = form.family.max_calls if request.is_parallel and form.knows_tools else 1
         self._controls = self._find_controls()
         self.messages: Sequence[Message] = messages if form.knows_tools else tell_of_tools(messages, request)
         self.tools = [tool.description for tool in request.tools] if form.knows_tools and request.tools else None
@@ -76,7 +78,9 @@ class Turn:
             self._is_opened = is_opened(self._form.reasoning, prompt_ids, self._tokenizer)
         grammar = None
         if self._request.tools:
-            grammar = make_grammar(self._form.family, self._request, self._controls)
+            from .grammar import make_grammar
+
+            grammar = make_grammar(self._form.family, self._request, self._max_calls, self._controls)
         if grammar is None:
             return params
         if params.is_structured:
@@ -90,17 +94,17 @@ class Turn:
         marks = self._form.reasoning
         if marks is None:
             return constraint
-        open_id = get_token(self._tokenizer, marks.open)
+        open_id = self._tokenizer.find_token(marks.open)
         if not self._is_opened and open_id is None:
             return constraint
-        gaps = {get_token(self._tokenizer, gap) for gap in ("\n", "\n\n")}
+        gaps = [self._tokenizer.encode_inside(gap) for gap in ("\n", "\n\n")]
         return AfterReasoning(
             constraint,
             self._is_opened,
             open_id,
             marks.close.encode(),
             self.token_bytes,
-            [gap for gap in gaps if gap is not None],
+            [ids[0] for ids in gaps if len(ids) == 1],
             eog_ids,
         )
 
@@ -112,7 +116,7 @@ class Turn:
             return make_call_id(self._prompt_ids, index, family.id_prefix)
 
         names = {tool.name for tool in request.tools}
-        calls = Calls(names, make_id, family.max_calls if request.is_parallel else 1)
+        calls = Calls(names, make_id, self._max_calls)
         expected = family if names else None
         return Splitter(self._form.reasoning, self._is_opened, expected, calls), calls
 
@@ -125,7 +129,7 @@ class Turn:
         texts = list(self._form.reasoning or ())
         if self._request.tools:
             texts += self._form.family.controls
-        found = {text: get_token(self._tokenizer, text) for text in texts}
+        found = {text: self._tokenizer.find_token(text) for text in texts}
         controls = {
             text: token for text, token in found.items() if token is not None and self._tokenizer.is_control(token)
         }

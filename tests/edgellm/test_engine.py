@@ -14,7 +14,7 @@ from scripted_model import VOCAB_SIZE, expected_logits, make_engine
 from edgellm.config import SamplingParams
 from edgellm.engine import Engine, default_max_context
 from edgellm.errors import ContextError, EdgeLLMError, OptionError
-from edgellm.sampling import is_greedy, sample
+from edgellm.sampling.filters import is_greedy, sample
 from edgellm.sequence import Sequence
 from edgellm.shared_engine import SharedEngine
 

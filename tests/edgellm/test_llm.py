@@ -48,6 +48,9 @@ class FakeTokenizer:
             data = data[len(PIECES[ids[-1]]) :]
         return ids
 
+    def find_token(self, text: str) -> int | None:
+        return None
+
     def token_bytes(self, token: int) -> bytes:
         return PIECES[token]
 
@@ -56,8 +59,10 @@ class FakeTokenizer:
 
 
 class FakeTemplate:
-    def render_ids(self, messages: list[Mapping[str, Any]], add_generation_prompt: bool = True) -> list[int]:
-        assert add_generation_prompt
+    source = "{{ messages }}"
+
+    def render_ids(self, messages: list[Mapping[str, Any]], **given: Any) -> list[int]:
+        assert not any(given.values())
         return [BOS, *FakeTokenizer().encode(" ".join(message["content"] for message in messages))]
 
 
