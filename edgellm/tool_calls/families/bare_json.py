@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from ..calls import Calls
 from ..reader import Reader, Steps
-from .hermes import MAX_CALLS
+from .family import Family
 from .json_call import read_calls
 
 FENCES = ("```json", "```tool_code", "```tool_call")
 
 
-class BareJson:
+class BareJson(Family):
     """JSON at the beginning of the answer, or in a fence anywhere."""
 
     name = "json"
     marks = FENCES
     starts = ("{", "[", "```")
-    controls: tuple[str, ...] = ()
-    id_prefix = "call_"
-    max_calls = MAX_CALLS
-    head, tail, join = "", "", "\n"
 
     def read(self, reader: Reader, calls: Calls) -> Steps[None]:
         """Read the JSON, and a fence around it if there is one."""

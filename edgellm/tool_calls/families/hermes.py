@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from ..calls import Calls
 from ..reader import Reader, Steps
+from .family import Family
 from .json_call import read_calls
 
-MAX_CALLS = 16
 
-
-class Marked:
+class Marked(Family):
     """JSON after a mark. closer: what may follow it. is_list: the model writes an array; both are read."""
-
-    starts = ()
-    id_prefix = "call_"
-    max_calls = MAX_CALLS
 
     def __init__(self, name: str, mark: str, closer: str, is_list: bool, words: tuple[str, str]) -> None:
         self.name = name

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from ..calls import Calls
 from ..reader import Reader, Steps
+from .family import Family
 from .json_call import read_call
 
 TAG = "<|python_tag|>"
 
 
-class Llama3:
+class Llama3(Family):
     """Bare JSON at the beginning of an answer, or JSON after the tag."""
 
     name = "llama3"
     marks = (TAG,)
     starts = ("{",)
     controls = (TAG,)
-    id_prefix = "call_"
     max_calls = 1
-    head = tail = join = ""
 
     def read(self, reader: Reader, calls: Calls) -> Steps[None]:
         """Read one object, with or without the tag."""

@@ -10,21 +10,19 @@ import re
 
 from ..calls import Calls
 from ..reader import MalformedError, Reader, Steps
-from .hermes import MAX_CALLS
+from .family import Family
 from .json_call import read_calls
 
 MARK, ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _NAME = re.compile(r"[\w.-]", re.ASCII)
 
 
-class Mistral:
+class Mistral(Family):
     """Calls after [TOOL_CALLS]. has_args: the model writes the newer form; both are read."""
 
     marks = (MARK,)
-    starts = ()
     controls = (MARK, ID, ARGS)
     id_prefix = ""
-    max_calls = MAX_CALLS
 
     def __init__(self, name: str, has_args: bool) -> None:
         self.name = name
