@@ -18,8 +18,16 @@ from ..choosing import Constraint
 class _Phase(Enum):
     START = "start"  # reasoning may begin, or the answer
     REASONING = "reasoning"
-    GAP = "gap"  # the empty line that models put after reasoning, or the answer
+    GAP = "gap"  # the empty line that models put after reasoning, in up to two tokens, or the answer
+    REST_OF_GAP = "rest of gap"
     ANSWER = "answer"
+
+
+_AFTER_FREE = {
+    _Phase.START: _Phase.REASONING,
+    _Phase.GAP: _Phase.REST_OF_GAP,
+    _Phase.REST_OF_GAP: _Phase.ANSWER,
+}
 
 
 class AfterReasoning:
@@ -27,7 +35,7 @@ class AfterReasoning:
 
     inner: the constraint. is_opened: the prompt ends inside reasoning. open_id: the token that begins it, None if it is
     several: then only the prompt can. close: the bytes that end it. token_bytes: of a token, the closing mark's included.
-    gap_ids: tokens that may stand between reasoning and answer once. eog_ids: may not come inside reasoning.
+    gap_ids: tokens that may stand between reasoning and answer, two of them at most. eog_ids: may not come inside reasoning.
     """
 
     def __init__(
@@ -66,7 +74,7 @@ class AfterReasoning:
             if self._close in self._tail:
                 self._phase, self._tail = _Phase.GAP, b""
         elif token_id in self._free_ids():
-            self._phase = _Phase.REASONING if phase is _Phase.START else _Phase.ANSWER
+            self._phase = _AFTER_FREE[phase]
         else:
             self._phase, is_inner = _Phase.ANSWER, True
             self._inner.accept(token_id)
@@ -92,4 +100,4 @@ class AfterReasoning:
     def _free_ids(self) -> list[int]:
         if self._phase is _Phase.START:
             return [] if self._open_id is None else [self._open_id]
-        return self._gap_ids if self._phase is _Phase.GAP else []
+        return self._gap_ids if self._phase in (_Phase.GAP, _Phase.REST_OF_GAP) else []

@@ -27,8 +27,14 @@ class BareJson(Family):
         for fence in (*FENCES, "```"):
             if not is_fenced:
                 is_fenced = yield from reader.take(fence)
-        yield from reader.skip_space()
-        yield from read_calls(reader, calls)
+        while True:
+            yield from reader.skip_space()
+            yield from read_calls(reader, calls)
+            end = reader.at
+            yield from reader.skip_space()
+            if (yield from reader.peek()) != "{":
+                break
+        reader.at = end
         if is_fenced:
             yield from reader.take_last("```")
 
