@@ -187,7 +187,7 @@ class LLM:
     def chat_format(self) -> ChatFormat:
         """How this model reasons and calls tools; `use_family` overrides what its template shows."""
         template = self.loaded.template
-        return ChatFormat("" if template is None else template.source, self.tokenizer)
+        return ChatFormat("" if template is None else "\n".join(template.sources.values()), self.tokenizer)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Return the ids of a text; with `special`, control tokens spelled in it are recognised."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,15 +83,18 @@ class Delta:
 class Calls:
     """Collects the calls of one answer while a family reads them.
 
-    finished: the calls so far. A call is announced as soon as its name is known to be one of `names` and its arguments
+    offered: the JSON Schema of the arguments of each function that may be called.
+    finished: the calls so far. A call is announced as soon as its name is known to be an offered one and its arguments
     begin, and is finished when they are a whole JSON object. One that breaks off in between is not among `finished`, and
     its index is not given out again. limit: how many may be finished.
     """
 
-    def __init__(self, names: Collection[str], make_id: Callable[[int], str], limit: int = 16) -> None:
+    def __init__(
+        self, offered: Mapping[str, Mapping[str, Any]], make_id: Callable[[int], str], limit: int = 16
+    ) -> None:
+        self.offered = offered
         self.finished: list[ToolCall] = []
         self._limit = limit
-        self._names = names
         self._make_id = make_id
         self._num_announced = 0
         self._open: tuple[str, str] | None = None
@@ -100,7 +103,7 @@ class Calls:
 
     def begin(self, name: str) -> None:
         """Announce a call. Raises MalformedError if no such function was offered."""
-        if name not in self._names:
+        if name not in self.offered:
             raise MalformedError
         self._open = self._make_id(self._num_announced), name
         self._news.append(CallDelta(self._num_announced, *self._open))

@@ -89,6 +89,19 @@ class Reader:
             self.at += 1
         return self.text[start : self.at]
 
+    def read_until(self, literal: str, or_end: bool = False) -> Steps[str]:
+        """Return the text before a literal and go past it. Raises MalformedError if it never comes, unless or_end."""
+        start = self.at
+        while (place := self.text.find(literal, start)) < 0:
+            if self.is_ended:
+                if not or_end:
+                    raise MalformedError
+                self.at = len(self.text)
+                return self.text[start:]
+            yield
+        self.at = place + len(literal)
+        return self.text[start:place]
+
     def read_string(self) -> Steps[str]:
         """Return a JSON string as it is written, with its quotes."""
         pieces: list[str] = []

@@ -115,9 +115,9 @@ class Turn:
         def make_id(index: int) -> str:
             return make_call_id(self._prompt_ids, index, family.id_prefix)
 
-        names = {tool.name for tool in request.tools}
-        calls = Calls(names, make_id, self._max_calls)
-        expected = family if names else None
+        offered = {tool.name: tool.parameters for tool in request.tools}
+        calls = Calls(offered, make_id, self._max_calls)
+        expected = family if offered else None
         return Splitter(self._form.reasoning, self._is_opened, expected, calls), calls
 
     def token_bytes(self, token: int) -> bytes:

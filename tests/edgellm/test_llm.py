@@ -59,7 +59,7 @@ class FakeTokenizer:
 
 
 class FakeTemplate:
-    source = "{{ messages }}"
+    sources = {"default": "{{ messages }}"}  # noqa: RUF012
 
     def render_ids(self, messages: list[Mapping[str, Any]], **given: Any) -> list[int]:
         assert not any(given.values())

@@ -10,15 +10,19 @@ from collections.abc import Callable
 from ...errors import OptionError
 from .bare_json import BARE_JSON
 from .family import Family
-from .hermes import COMMAND_R, GRANITE, HERMES, NEMOTRON
+from .hermes import COMMAND_R, GIGACHAT, GRANITE, HERMES, NEMOTRON, TOOL_CALLS_TAG
+from .lfm2 import LFM2
 from .llama3 import LLAMA3
 from .mistral import MISTRAL, MISTRAL_ARGS
+from .tagged import GLM, SEED, TAGGED
 
 __all__ = ["FAMILIES", "HERMES", "Family", "get_family", "pick_family"]
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in (HERMES, LLAMA3, MISTRAL, MISTRAL_ARGS, GRANITE, NEMOTRON, COMMAND_R, BARE_JSON)
-}
+_ALL: tuple[Family, ...] = (
+    *(HERMES, LLAMA3, MISTRAL, MISTRAL_ARGS, TAGGED, GLM, SEED, LFM2),
+    *(GRANITE, NEMOTRON, COMMAND_R, TOOL_CALLS_TAG, GIGACHAT, BARE_JSON),
+)
+FAMILIES = {family.name: family for family in _ALL}
 # What a template must show to belong to a family, the surest signs first.
 _SIGNS: tuple[tuple[Family, Callable[[str], bool]], ...] = (
     (MISTRAL_ARGS, lambda source: "[TOOL_CALLS]" in source and "[ARGS]" in source),
@@ -28,6 +32,12 @@ _SIGNS: tuple[tuple[Family, Callable[[str], bool]], ...] = (
     (COMMAND_R, lambda source: "<|START_ACTION|>" in source),
     (GRANITE, lambda source: "<|tool_call|>" in source),
     (NEMOTRON, lambda source: "<TOOLCALL>" in source),
+    (SEED, lambda source: "<seed:tool_call>" in source),
+    (LFM2, lambda source: "<|tool_call_start|>" in source),
+    (GIGACHAT, lambda source: "<|function_call|>" in source),
+    (TOOL_CALLS_TAG, lambda source: "<tool_calls>" in source),
+    (TAGGED, lambda source: "<tool_call>" in source and "<function=" in source),
+    (GLM, lambda source: "<tool_call>" in source and "<arg_key>" in source),
     (HERMES, lambda source: "<tool_call>" in source),
 )
 

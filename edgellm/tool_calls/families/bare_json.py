@@ -1,4 +1,4 @@
-"""Bare JSON: the answer is a call or an array of calls, alone or in a fence, as Gemma 2 and 3 write them.
+"""Bare JSON: the answer is calls or an array of them, alone or in a fence, as Gemma 2 and 3 write them; in a fence also Python.
 
 Also the way for templates that know tools and none of the marks of other families. JSON that is no call, by its keys or
 by its name, is an answer like any other. Source: Google's guide to function calling with Gemma.
@@ -10,6 +10,7 @@ from ..calls import Calls
 from ..reader import Reader, Steps
 from .family import Family
 from .json_call import read_calls
+from .pythonic import read_python
 
 FENCES = ("```json", "```tool_code", "```tool_call")
 
@@ -27,14 +28,11 @@ class BareJson(Family):
         for fence in (*FENCES, "```"):
             if not is_fenced:
                 is_fenced = yield from reader.take(fence)
-        while True:
-            yield from reader.skip_space()
-            yield from read_calls(reader, calls)
-            end = reader.at
-            yield from reader.skip_space()
-            if (yield from reader.peek()) != "{":
-                break
-        reader.at = end
+        yield from reader.skip_space()
+        if is_fenced and (yield from reader.peek()) not in ("{", "["):
+            yield from read_python(reader, calls, "```")
+            return
+        yield from read_calls(reader, calls)
         if is_fenced:
             yield from reader.take_last("```")
 

@@ -1,6 +1,6 @@
 """Hermes: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one pair of tags a call.
 
-Nous Hermes 2 Pro and 3, Qwen 2.5, QwQ, Qwen 3, Granite 4, SmolLM3, and every model that is told of its tools in words
+Nous Hermes 2 Pro and 3, Qwen 2.5, QwQ, Qwen 3, Granite 4, Bielik 3, Reka, and every model that is told of its tools in words
 (`../describe.py`). Source: the models' chat templates. Other models put the same JSON, or an array of it, after a mark of
 their own: those are instances here.
 """
@@ -27,16 +27,21 @@ class Marked(Family):
         """Read the mark, the JSON and the closer, which models forget."""
         yield from reader.need(self._mark)
         yield from reader.skip_space()
-        yield from read_calls(reader, calls)
+        yield from self._read_json(reader, calls)
         yield from reader.take_last(self._closer)
+
+    def _read_json(self, reader: Reader, calls: Calls) -> Steps[None]:
+        yield from read_calls(reader, calls)
 
     def around(self, name: str) -> tuple[str, str]:
         """JSON as the templates write it."""
         before = f'{{"{self._words[0]}": "{name}", "{self._words[1]}": '
-        return (before, "}") if self._is_list else (f"{self._mark}\n{before}", f"}}\n{self._closer}")
+        return (before, "}") if self._is_list else (f"{self._mark}\n{before}", f"}}\n{self._closer}".rstrip())
 
 
 HERMES = Marked("hermes", "<tool_call>", "</tool_call>", False, ("name", "arguments"))
 GRANITE = Marked("granite", "<|tool_call|>", "", True, ("name", "arguments"))
 NEMOTRON = Marked("nemotron", "<TOOLCALL>", "</TOOLCALL>", True, ("name", "arguments"))
+TOOL_CALLS_TAG = Marked("tool-calls-tag", "<tool_calls>", "</tool_calls>", True, ("name", "arguments"))
+GIGACHAT = Marked("gigachat", "<|function_call|>", "", False, ("name", "arguments"))
 COMMAND_R = Marked("command-r", "<|START_ACTION|>", "<|END_ACTION|>", True, ("tool_name", "parameters"))

@@ -27,10 +27,15 @@ def read_call(reader: Reader, calls: Calls) -> Steps[None]:
 
 
 def read_calls(reader: Reader, calls: Calls) -> Steps[None]:
-    """Read one call, or a JSON array of them."""
+    """Read a JSON array of calls, or calls one after another."""
     if not (yield from reader.take("[")):
-        yield from read_call(reader, calls)
-        return
+        while True:
+            yield from read_call(reader, calls)
+            end = reader.at
+            yield from reader.skip_space()
+            if (yield from reader.peek()) != "{":
+                reader.at = end
+                return
     while True:
         yield from reader.skip_space()
         yield from read_call(reader, calls)

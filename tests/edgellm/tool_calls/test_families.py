@@ -12,12 +12,13 @@ from edgellm.tool_calls.calls import Calls
 from edgellm.tool_calls.families import FAMILIES, get_family, pick_family
 from edgellm.tool_calls.splitter import Splitter
 
-NAMES = {"get_weather", "send-mail", "f"}
+CITY = {"properties": {"city": {"type": "string"}, "days": {"type": "array"}, "when": {"type": ["string", "null"]}}}
+OFFERED: dict[str, Any] = {"get_weather": CITY, "send-mail": {}, "f": {}}
 
 
 def split(family: str, text: str, limit: int = 16) -> tuple[str, list[tuple[str, Any]]]:
     """-> content, and the calls as (name, arguments)."""
-    calls = Calls(NAMES, lambda index: f"call_{index}", limit)
+    calls = Calls(OFFERED, lambda index: f"call_{index}", limit)
     splitter = Splitter(None, False, get_family(family), calls)
     splitter.push(text)
     splitter.finish()

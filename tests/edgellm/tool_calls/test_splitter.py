@@ -41,7 +41,7 @@ class Parts:
 def split(
     pieces: list[str], family: str | None, marks: ReasoningMarks | None = None, is_opened: bool = False
 ) -> tuple[Parts, list[tuple[str, str, str]]]:
-    calls = Calls({"f", "get_weather"}, "call_{}".format)
+    calls = Calls({"f": {}, "get_weather": {}}, "call_{}".format)
     splitter = Splitter(marks, is_opened, FAMILIES[family] if family else None, calls)
     parts = Parts()
     for piece in pieces:
@@ -139,7 +139,7 @@ def test_calls_after_reasoning() -> None:
 
 
 def test_text_comes_as_soon_as_it_is_certain() -> None:
-    splitter = Splitter(THINK, False, FAMILIES["hermes"], Calls({"f"}, str))
+    splitter = Splitter(THINK, False, FAMILIES["hermes"], Calls({"f": {}}, str))
     shown: list[dict[str, Any]] = []
     for piece in ("<th", "ink>so", " it", " is</", "think>\n\nWell", ", <tool", "s>!"):
         shown += [delta.as_dict() for delta in splitter.push(piece)]
@@ -154,7 +154,7 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
 
 
 def test_a_call_is_announced_while_it_is_written() -> None:
-    calls = Calls({"f"}, "id{}".format)
+    calls = Calls({"f": {}}, "id{}".format)
     splitter = Splitter(None, False, FAMILIES["hermes"], calls)
     shown: list[dict[str, Any]] = []
     for piece in ('<tool_call>\n{"name": "f", "argum', 'ents": {"te', 'xt": "lo', 'ng"}', "}\n</tool_call>"):
