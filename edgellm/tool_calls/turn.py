@@ -41,7 +41,7 @@ class ChatFormat:
         self._tokenizer = tokenizer
         self.reasoning = find_marks(source, tokenizer)
         self.knows_tools = knows_tools(source)
-        self.family: Family = pick_family(source) if self.knows_tools else HERMES
+        self.family: Family = pick_family(source, tokenizer.find_token) if self.knows_tools else HERMES
 
     def use_family(self, name: str) -> None:
         """Read calls as this family writes them, whatever the template shows. Raises OptionError for an unknown name."""

@@ -1,6 +1,7 @@
 """The families of models that call tools, each in its own file behind the interface of `family.py`.
 
-Which one a model belongs to is read off its template: it shows the marks. Next hop: `hermes.py`, the commonest.
+Which one a model belongs to is read off its template, which shows the marks, or off its vocabulary. Next hop: `hermes.py`,
+the commonest.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ _SIGNS: tuple[tuple[Family, Callable[[str], bool]], ...] = (
 )
 
 
-def pick_family(source: str) -> Family:
-    """Return the family that a template's source shows."""
-    return next((family for family, shows in _SIGNS if shows(source)), BARE_JSON)
+def pick_family(source: str, find_token: Callable[[str], int | None]) -> Family:
+    """Return the family that a template's source shows, or else one whose mark is a token of the vocabulary."""
+    for family, shows in _SIGNS:
+        if shows(source):
+            return family
+    return next((f for f in _ALL if any(find_token(mark) is not None for mark in f.marks)), BARE_JSON)
 
 
 def get_family(name: str) -> Family:

@@ -76,6 +76,69 @@ OUTPUTS = [
         "",
         [PARIS],
     ),
+    (
+        "tagged",
+        "Hm.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n[1, 2]\n</parameter>\n"
+        "</function>\n</tool_call>\n<tool_call>\n<function=f>\n</function>\n</tool_call>",
+        "Hm.",
+        [ROME, ("f", {})],
+    ),
+    (
+        "tagged",
+        "<function=get_weather>\n<parameter=city>\n12\n</parameter>\n</function>",
+        "",
+        [("get_weather", {"city": "12"})],
+    ),
+    (
+        "tagged",
+        "<tool_call><function=f><parameter=a>1.5</parameter><parameter=b>\ntwo\nlines\n</parameter>"
+        "<parameter=c>True</parameter><parameter=d>NaN</parameter></function></tool_call>",
+        "",
+        [("f", {"a": 1.5, "b": "two\nlines", "c": True, "d": "NaN"})],
+    ),
+    (
+        "tagged",
+        "<tool_call><function=get_weather><parameter=when>12</parameter></function></tool_call>"
+        "<tool_call><function=get_weather><parameter=when>null</parameter></function></tool_call>",
+        "",
+        [("get_weather", {"when": "12"}), ("get_weather", {"when": None})],
+    ),
+    (
+        "seed",
+        "<seed:tool_call>\n<function=f>\n<parameter=a>x</parameter>\n</function>\n</seed:tool_call>",
+        "",
+        [("f", {"a": "x"})],
+    ),
+    (
+        "glm",
+        "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>[1, 2]</arg_value>\n</tool_call>\n<tool_call>f\n</tool_call>",
+        "",
+        [ROME, ("f", {})],
+    ),
+    ("glm", "<tool_call>f<arg_key>a</arg_key><arg_value>x</arg_value></tool_call>", "", [("f", {"a": "x"})]),
+    (
+        "lfm2",
+        "<|tool_call_start|>[get_weather(city='Rome', days=[1, 2]), f()]<|tool_call_end|>Wait.",
+        "Wait.",
+        [ROME, ("f", {})],
+    ),
+    ("lfm2", '<|tool_call_start|>[{"name": "f", "arguments": {}}]<|tool_call_end|>', "", [("f", {})]),
+    ("tool-calls-tag", '<tool_calls>[{"name": "f", "arguments": {}, "id": "1"}]</tool_calls>', "", [("f", {})]),
+    (
+        "tool-calls-tag",
+        '<tool_calls>\n{"name": "f", "arguments": {}}\n{"name": "f", "arguments": {}}\n</tool_calls>',
+        "",
+        [("f", {})] * 2,
+    ),
+    (
+        "lfm2",
+        "<|tool_call_start|>[f(a='\\d+\\n\\'', b=-1, c=None, d={'e': True})]",
+        "",
+        [("f", {"a": "\\d+\n'", "b": -1, "c": None, "d": {"e": True}})],
+    ),
+    ("gigachat", '<|function_call|>{"name": "f", "arguments": {}}', "", [("f", {})]),
+    ("json", '```tool_code\nget_weather(city="Paris")\n```', "", [PARIS]),
     ("json", '```json\n{"name": "get_weather", "parameters": {"city": "Paris"}}\n```', "", [PARIS]),
     ("json", 'Here:\n```tool_code\n[{"name": "get_weather", "parameters": {"city": "Paris"}}]\n```', "Here:", [PARIS]),
     ("json", '[{"name": "get_weather", "parameters": {"city": "Paris"}}]', "", [PARIS]),
@@ -119,6 +182,23 @@ def test_each_family_reads_what_it_writes(name: str) -> None:
         ("json", '```json\n{"answer": 42}\n```\nThat is it.'),
         ("json", "```python\nprint(1)\n```"),
         ("json", "[1, 2, 3]"),
+        ("json", "```tool_code\nprint(1)\n```"),
+        ("json", "```json\nf(1)\n```"),
+        ("tagged", "<tool_call><function=unknown></function></tool_call>"),
+        (
+            "tagged",
+            "<tool_call><function=f><parameter=a>1</parameter><parameter=a>2</parameter></function></tool_call>",
+        ),
+        ("tagged", "<tool_call><function=f><parameter=a>1"),
+        ("glm", "<tool_call>f<arg_key>a</arg_key></tool_call>"),
+        ("lfm2", "<|tool_call_start|>[f(g())]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>[f(*[1])]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>[f(**{})]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>" + "(" * 9000),
+        ("lfm2", "<|tool_call_start|>[f(a={1, 2})]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>[f(a=1e999)]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>[f(), unknown()]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>" + "-" * 15000 + "1"),
     ],
 )
 def test_what_is_no_call_stays_text_to_the_letter(family: str, text: str) -> None:
@@ -146,11 +226,22 @@ def test_one_call_where_one_is_wanted() -> None:
         ("<|tool_call|> <tool_call>", "granite"),
         ("<TOOLCALL>", "nemotron"),
         ("<|START_ACTION|>", "command-r"),
-        ("<start_of_turn>", "json"),
+        ("<tool_call> <function=name>", "tagged"),
+        ("<tool_call>{name}<arg_key>", "glm"),
+        ("<seed:tool_call><function=name>", "seed"),
+        ("<|tool_call_start|>", "lfm2"),
+        ("<tool_calls>[", "tool-calls-tag"),
+        ("<|function_call|>", "gigachat"),
     ],
 )
 def test_a_template_shows_its_family(shown: str, family: str) -> None:
-    assert pick_family("{% if tools %}" + shown + "{% endif %}").name == family
+    assert pick_family("{% if tools %}" + shown + "{% endif %}", lambda text: 3).name == family
+
+
+def test_a_vocabulary_shows_its_family_where_the_template_does_not() -> None:
+    for token, family in (("<|tool_call_start|>", "lfm2"), ("<tool_call>", "hermes"), ("<|python_tag|>", "llama3")):
+        assert pick_family("{{ tools }}", {token: 5}.get).name == family
+    assert pick_family("{{ tools }}", {}.get).name == "json"
 
 
 def test_an_unknown_family_is_an_error() -> None:
