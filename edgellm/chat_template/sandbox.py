@@ -141,7 +141,9 @@ class Environment(ImmutableSandboxedEnvironment):
                 if name == "join":
                     args = (_joinable(meter, owner, args[0]), *args[1:]) if args else args
                 if meter.marks is not None and __self.is_safe_callable(__obj):
-                    return meter.keep(marked.call(meter.marks, __obj, owner, name, args, kwargs))
+                    # Jinja hands the variables of a loop and of a block along with every call: they are its own.
+                    given = {k: v for k, v in kwargs.items() if k not in ("_loop_vars", "_block_vars")}
+                    return meter.keep(marked.call(meter.marks, __obj, owner, name, args, given))
         meter.enter()
         try:
             return meter.keep(super().call(__context, __obj, *args, **kwargs))
