@@ -10,10 +10,16 @@ from typing import NamedTuple, Protocol
 
 
 class ReasoningMarks(NamedTuple):
-    """The texts before and after reasoning."""
+    """The texts before and after reasoning. token: what of the first is a token, if not all of it."""
 
     open: str
     close: str
+    token: str = ""
+
+    @property
+    def controls(self) -> tuple[str, str]:
+        """What must be seen even where it is a control token."""
+        return self.token or self.open, self.close
 
 
 # Source: the models' chat templates.
@@ -23,6 +29,7 @@ KNOWN = (
     ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>"),
     ReasoningMarks("<seed:think>", "</seed:think>"),
     ReasoningMarks("<mm:think>", "</mm:think>"),
+    ReasoningMarks("<|channel>thought", "<channel|>", "<|channel>"),
 )
 _TAIL_TOKENS = 24
 

@@ -94,7 +94,7 @@ class Turn:
         marks = self._form.reasoning
         if marks is None:
             return constraint
-        open_id = self._tokenizer.find_token(marks.open)
+        open_id = self._tokenizer.find_token(marks.controls[0])
         if not self._is_opened and open_id is None:
             return constraint
         gaps = [self._tokenizer.encode_inside(gap) for gap in ("\n", "\n\n")]
@@ -126,7 +126,7 @@ class Turn:
 
     def _find_controls(self) -> dict[str, int]:
         """The marks that are control tokens, whose texts nobody else sees."""
-        texts = list(self._form.reasoning or ())
+        texts = list(self._form.reasoning.controls) if self._form.reasoning is not None else []
         if self._request.tools:
             texts += self._form.family.controls
         found = {text: self._tokenizer.find_token(text) for text in texts}

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from scripted_chat import CHATML, make_chat_llm, say
 
-from edgellm.errors import OptionError
+from edgellm.errors import OptionError, UnsupportedError
 from edgellm.tool_calls import Delta
 
 USER = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -205,6 +205,10 @@ def test_the_family_can_be_chosen_by_name() -> None:
 def test_mistakes_are_found_before_any_work() -> None:
     llm, backend = make_chat_llm(KNOWS)
     with llm:
+        template, llm.loaded.template = llm.loaded.template, None
+        with pytest.raises(UnsupportedError, match="no chat template"):
+            llm.chat(USER)
+        llm.loaded.template = template
         with pytest.raises(OptionError, match="leave out json"):
             llm.chat_stream(USER, tools=TOOLS, tool_choice="required", json=True)
         with pytest.raises(OptionError, match="tool_choice"):

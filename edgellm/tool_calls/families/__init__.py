@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ...errors import OptionError
 from .bare_json import BARE_JSON
 from .family import Family
+from .gemma4 import GEMMA4
 from .hermes import COMMAND_R, GIGACHAT, GRANITE, HERMES, NEMOTRON, TOOL_CALLS_TAG
 from .lfm2 import LFM2
 from .llama3 import LLAMA3
@@ -20,7 +21,7 @@ from .tagged import GLM, SEED, TAGGED
 __all__ = ["FAMILIES", "HERMES", "Family", "get_family", "pick_family"]
 
 _ALL: tuple[Family, ...] = (
-    *(HERMES, LLAMA3, MISTRAL, MISTRAL_ARGS, TAGGED, GLM, SEED, LFM2),
+    *(HERMES, LLAMA3, MISTRAL, MISTRAL_ARGS, TAGGED, GLM, SEED, LFM2, GEMMA4),
     *(GRANITE, NEMOTRON, COMMAND_R, TOOL_CALLS_TAG, GIGACHAT, BARE_JSON),
 )
 FAMILIES = {family.name: family for family in _ALL}
@@ -33,6 +34,7 @@ _SIGNS: tuple[tuple[Family, Callable[[str], bool]], ...] = (
     (COMMAND_R, lambda source: "<|START_ACTION|>" in source),
     (GRANITE, lambda source: "<|tool_call|>" in source),
     (NEMOTRON, lambda source: "<TOOLCALL>" in source),
+    (GEMMA4, lambda source: "<|tool_call>" in source),
     (SEED, lambda source: "<seed:tool_call>" in source),
     (LFM2, lambda source: "<|tool_call_start|>" in source),
     (GIGACHAT, lambda source: "<|function_call|>" in source),

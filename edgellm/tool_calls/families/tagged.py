@@ -14,6 +14,7 @@ from typing import Any
 
 from ..calls import Calls
 from ..reader import MalformedError, Reader, Steps
+from .arguments import Arguments
 from .hermes import Marked
 
 FUNCTION, PARAMETER, KEY = "<function=", "<parameter=", "<arg_key>"
@@ -47,13 +48,13 @@ def _read_function(reader: Reader, calls: Calls) -> Steps[None]:
     yield from reader.need(FUNCTION)
     name = yield from reader.read_while(_NAME)
     yield from reader.need(">")
-    arguments = _Arguments(calls, name)
+    arguments = Arguments(calls, name)
     yield from reader.skip_space()
     while (yield from reader.take(PARAMETER)):
         key = yield from reader.read_while(_NO_BRACKET)
         yield from reader.need(">")
         value = yield from reader.read_until("</parameter>")
-        arguments.add(key, value.removeprefix("\n").removesuffix("\n"))
+        arguments.add(key, _by_schema(value.removeprefix("\n").removesuffix("\n"), arguments.schema_of(key)))
         yield from reader.skip_space()
     yield from reader.need("</function>")
     arguments.end()
@@ -64,45 +65,24 @@ def _read_pairs(reader: Reader, calls: Calls) -> Steps[None]:
     name = yield from reader.read_while(_NAME)
     if not name:
         raise MalformedError
-    arguments: _Arguments | None = None
+    arguments: Arguments | None = None
     yield from reader.skip_space()
     while (yield from reader.take(KEY)):
-        arguments = arguments or _Arguments(calls, name)
+        arguments = arguments or Arguments(calls, name)
         key = yield from reader.read_until("</arg_key>")
         yield from reader.skip_space()
         yield from reader.need("<arg_value>")
-        arguments.add(key.strip(), (yield from reader.read_until("</arg_value>")))
+        value = yield from reader.read_until("</arg_value>")
+        arguments.add(key.strip(), _by_schema(value, arguments.schema_of(key.strip())))
         yield from reader.skip_space()
     yield from reader.need("</tool_call>")
-    (arguments or _Arguments(calls, name)).end()
+    (arguments or Arguments(calls, name)).end()
     reader.settle()
 
 
-class _Arguments:
-    """Writes key after key of a JSON object."""
-
-    def __init__(self, calls: Calls, name: str) -> None:
-        calls.begin(name)
-        self._calls = calls
-        properties = calls.offered[name].get("properties", {})
-        self._properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-        self._keys: set[str] = set()
-
-    def add(self, key: str, value: str) -> None:
-        if key in self._keys:
-            raise MalformedError
-        lead = ", " if self._keys else "{"
-        self._keys.add(key)
-        self._calls.write(f"{lead}{_dump(key)}: {_dump(_by_schema(value, self._properties.get(key)))}")
-
-    def end(self) -> None:
-        self._calls.write("}" if self._keys else "{}")
-        self._calls.end()
-
-
-def _by_schema(text: str, schema: Any) -> Any:
+def _by_schema(text: str, schema: Mapping[str, Any]) -> Any:
     """Return what a text stands for: itself where the schema wants a text, what it says as JSON elsewhere."""
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     if kind == "string":
         return text
@@ -116,10 +96,6 @@ def _by_schema(text: str, schema: Any) -> Any:
 
 def _refuse(name: str) -> Any:
     raise ValueError(name)
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 TAGGED = Tagged("tagged", "<tool_call>", "</tool_call>", is_bare=True)

@@ -71,7 +71,23 @@ FRAGMENTS = st.lists(
             *('{"name": "f", "arguments": {"a": "b"}}', '{"name": "get_weather", "parameters": {}}', "<|python_tag|>"),
             *('{"name": "f", "arguments": {"a"', "[", "]", "{", "}", ", ", "f", "\n", " ", "Hi", "<", "<tool", "[TOOL"),
             *('{"name": "g", "arguments": {}}', '"', "é", '{"arguments": {"x": [1, {}]}, "name": "f"}', ":", "```"),
-            *("<|START_ACTION|>", "```json\n"),
+            *(
+                "<|START_ACTION|>",
+                "```json\n",
+                "<function=f>",
+                "<parameter=a>",
+                "</parameter>",
+                "</function>",
+                "```tool_code\n",
+            ),
+            *(
+                "<arg_key>a</arg_key><arg_value>",
+                "</arg_value>",
+                "<|tool_call_start|>",
+                "[f(a=1)]",
+                "<|tool_call_end|>",
+            ),
+            *("<|tool_call>call:f{", '<|"|>', "<tool_call|>", "a:1", "f(a=1)"),
         )
     ),
     max_size=14,
@@ -129,6 +145,11 @@ def test_reasoning_stands_at_the_beginning(text: str, is_opened: bool, reasoning
     for pieces in ([text], list(text)):
         parts, _ = split(pieces, None, THINK, is_opened)
         assert (parts.reasoning, parts.content) == (reasoning, content)
+
+
+def test_reasoning_in_a_channel() -> None:
+    parts, _ = split(list("<|channel>thought\nhm\n<channel|>Yes"), None, KNOWN[-1])
+    assert (parts.reasoning, parts.content) == ("hm", "Yes")
 
 
 def test_calls_after_reasoning() -> None:
