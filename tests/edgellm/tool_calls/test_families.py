@@ -16,11 +16,12 @@ CITY = {"properties": {"city": {"type": "string"}, "days": {"type": "array"}, "w
 OFFERED: dict[str, Any] = {"get_weather": CITY, "send-mail": {}, "f": {}}
 
 
-def split(family: str, text: str, limit: int = 16) -> tuple[str, list[tuple[str, Any]]]:
+def split(family: str, text: str, limit: int = 16, size: int = 100_000) -> tuple[str, list[tuple[str, Any]]]:
     """-> content, and the calls as (name, arguments)."""
     calls = Calls(OFFERED, lambda index: f"call_{index}", limit)
     splitter = Splitter(None, False, get_family(family), calls)
-    splitter.push(text)
+    for start in range(0, len(text), size):
+        splitter.push(text[start : start + size])
     splitter.finish()
     return splitter.content, [(call.name, call.parsed) for call in calls.finished]
 
@@ -160,7 +161,8 @@ OUTPUTS = [
 
 @pytest.mark.parametrize(("family", "text", "content", "calls"), OUTPUTS)
 def test_what_models_write(family: str, text: str, content: str, calls: list[Any]) -> None:
-    assert split(family, text) == (content, calls)
+    for size in (len(text), 1, 2, 3, 5, 7):
+        assert split(family, text, size=size) == (content, calls)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -219,7 +221,8 @@ def test_each_family_reads_what_it_writes(name: str) -> None:
     ],
 )
 def test_what_is_no_call_stays_text_to_the_letter(family: str, text: str) -> None:
-    assert split(family, text) == (text, [])
+    for size in (len(text), 1, 2, 7):
+        assert split(family, text, size=size) == (text, [])
 
 
 def test_a_broken_second_call_stays_text_behind_the_first() -> None:
