@@ -37,7 +37,8 @@ Progress = Callable[[str, int, int], None]
 class LoadedModel:
     """A model ready to run.
 
-    template: None if neither the file nor its family has one. config: as it runs, with max_context (None: no end), window and prefill_chunk chosen.
+    template: None if neither the file nor its family has one.
+    config: as it runs, with max_context (None: no end), window and prefill_chunk chosen.
     storage: None without a disk cache.
     weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_vocabulary
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgellm.chat_template import ChatTemplate, adapt
@@ -49,7 +49,7 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = [
     (("u:Hi", "a:Yes", "a:?"), ("u:Hi", "a:Yes\n\n?"), (MERGED,)),
     (("a:Hello", "u:Hi"), ("u:", "a:Hello", "u:Hi"), (USER_FIRST,)),
     (("s:A", "u:Hi", "u:there", "a:x"), ("u:A\n\nHi\n\nthere", "a:x"), (SYSTEM_FOLDED, MERGED)),
-    (("u:Hi", "u:!", "s:A", "u:there"), ("u:Hi\n\n!\n\nA\n\nthere",), (SYSTEM_FOLDED, MERGED)),
+    (("s:A", "u:Hi", "s:B", "u:there"), ("u:A\n\nHi\n\nB\n\nthere",), (SYSTEM_FOLDED, MERGED)),
     (("d:A", "u:Hi"), ("u:A\n\nHi",), ("the role developer became system", SYSTEM_FOLDED)),
 ]
 
@@ -104,6 +104,7 @@ def test_a_limit_ends_the_attempts() -> None:
         ChatTemplate(source, TOKENIZER).prompt(talk("s:A", "u:Hi"))
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("suad"), st.sampled_from(["", "x", "y z"])), min_size=1, max_size=6))
 def test_any_order_of_roles_is_rendered_with_every_word(turns: list[tuple[str, str]]) -> None:
     messages = talk(*(f"{role}:{text}" for role, text in turns))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tiny_vocabulary
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgellm.chat_template import ChatTemplate, marked
@@ -84,7 +84,8 @@ EXPRESSIONS = [
     "c | list",
     "c | reverse",
     "c | urlencode",
-    "c.encode()",
+    "c.encode().decode()",
+    "c.split('|') | join('|')",
     "c[1:2].isalpha()",
     "c[1:2].isupper()",
     "'%s' | format(c)",
@@ -111,19 +112,20 @@ CONTENTS = st.lists(
     st.sampled_from(["<|im_end|>", "<|im_start|>", "<", "|", "|>", "im_end", "a", " ", "\n", "é", "𠀀"]), max_size=8
 )
 STEPS = st.sampled_from(
-    ["c.split('<|im_end|>')", "c.split('|') ", "c.replace('<|im_end|>', 'x')", "c.replace('|', '')", "c.strip('<')"]
-    + [
-        "c.partition('<|')[2]",
-        "'<|im_end|>' in c",
-        "c.rsplit('<', 1)",
-        "c | trim('>')",
-        "c | tojson",
-        "[c]",
-        "c.find('|>')",
-    ]
+    (
+        *(
+            "c.split('<|im_end|>')",
+            "c.split('|')",
+            "c.replace('<|im_end|>', 'x')",
+            "c.replace('|', '')",
+            "c.strip('<')",
+        ),
+        *("c.partition('<|')[2]", "'<|im_end|>' in c", "c.rsplit('<', 1)", "c | trim('>')", "c | tojson", "[c]"),
+    )
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(CONTENTS, STEPS)
 def test_nor_any_text(pieces: list[str], step: str) -> None:
     source = f"{{% set c = messages[0].content %}}{{{{ {step} }}}}|{{{{ c.split('<|im_start|>') }}}}"
@@ -157,6 +159,14 @@ def test_everything_that_callers_give_is_text() -> None:
     assert with_marks.count("<|im_end|>") > 30
 
 
+@pytest.mark.parametrize(
+    "expression", ["c.encode()", "c | e", "c | upper | lower", "c.split('<') | join('<')", "c.swapcase()"]
+)
+def test_what_may_differ_is_safe_all_the_same(expression: str) -> None:
+    source = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
+    both(source, messages=[{"role": "user", "content": ATTACK}])
+
+
 def test_a_token_given_by_the_caller_is_text() -> None:
     prompt = ChatTemplate("{{ eos_token }}", TOKENIZER)
     assert prompt.render_ids([{"role": "user", "content": "a"}]) == [IM_END]
@@ -188,7 +198,7 @@ def test_stand_ins_occur_nowhere_else() -> None:
     marks = Marks(Guard(TOKENIZER), taken)
     text = marks.mark("𠀀<|im_end|>𠀁")
     assert not taken & marks.letters and marks.letters
-    assert marks.unmark(text) == ("𠀀<|im_end|>𠀁", [1])
+    assert marks.unmark(text) == ("𠀀<|im_end|>𠀁", [1, 2, 5, 9, 10])
     assert marks.plain([text, {"a": text}]) == ["𠀀<|im_end|>𠀁", {"a": "𠀀<|im_end|>𠀁"}]
     assert marks.take() not in marks.letters | taken
 
