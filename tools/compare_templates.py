@@ -192,6 +192,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, help="a folder with *.jinja files (default: fetch llama.cpp's)")
     parser.add_argument("--peer-python", type=Path, help="a Python that has transformers (default: install it)")
+    parser.add_argument("--write", type=Path, help="write what Transformers answers, for tests (with our own --folder)")
     parser.add_argument("--show", action="store_true", help="print what differs")
     args = parser.parse_args()
     tokenizer = make_tokenizer()
@@ -204,6 +205,10 @@ def main() -> int:
         command = [str(python), "-W", "ignore", str(worker)]
         done = subprocess.run(command, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True)
         peer = json.loads(done.stdout)
+    if args.write:
+        answers = ",\n".join(json.dumps(answer, ensure_ascii=True) for answer in peer["answers"])
+        text = f'{{"transformers": "{peer["version"]}", "answers": [\n{answers}\n]}}\n'
+        args.write.write_text(text, encoding="utf-8", newline="\n")
     results = [
         compare(name, case, request, answer, tokenizer)
         for (name, case, request), answer in zip(requests, peer["answers"], strict=True)

@@ -77,7 +77,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._now = now
         self._limits = limits
-        self._compiled: dict[str, Template] = {}
+        self._compiled: dict[str, Template | Exception] = {}
         self._forms: dict[str, Forms] = {}
         self._lock = threading.Lock()
 
@@ -246,19 +246,35 @@ class ChatTemplate:
         from . import sandbox
 
         try:
-            with self._lock, sandbox.metered(meter):
-                if source not in self._compiled:
-                    self._compiled[source] = sandbox.compile_template(source, lambda: self._now())
-            return sandbox.run(self._compiled[source], names, meter)
+            return sandbox.run(self._get_compiled(source, meter), names, meter)
         except sandbox.Refusal as error:
             what = _one_line(error)
             raise _Refused(f"the model's chat template refuses this conversation: {what}") from None
         except UndefinedError as error:
             raise _Refused(_describe(error)) from None
+        except TemplateError as error:
+            raise TemplateError(str(error)) from None
         except OverLimit as error:
             raise TemplateError(f"the model's chat template was stopped: {error}; use another model file") from None
         except Exception as error:  # the template is a stranger's: it can raise anything
             raise TemplateError(_describe(error)) from None
+
+    def _get_compiled(self, source: str, meter: Meter) -> Template:
+        """Return a template, compiled once; what is wrong with it is found once, too."""
+        from . import sandbox
+
+        with self._lock, sandbox.metered(meter):
+            if source not in self._compiled:
+                try:
+                    self._compiled[source] = sandbox.compile_template(source, lambda: self._now())
+                except OverLimit as error:
+                    self._compiled[source] = error
+                except Exception as error:
+                    self._compiled[source] = TemplateError(_describe(error))
+            compiled = self._compiled[source]
+        if isinstance(compiled, Exception):
+            raise compiled
+        return compiled
 
     @cached_property
     def _token_names(self) -> dict[str, str]:

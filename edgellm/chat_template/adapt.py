@@ -72,7 +72,7 @@ def _is_plain(message: dict[str, object]) -> bool:
 
 def _begin_with_user(conversation: Conversation) -> Conversation:
     first = next((i for i, m in enumerate(conversation) if m["role"] != "system"), None)
-    if first is None or conversation[first]["role"] == "user":
+    if first is None or conversation[first]["role"] != "assistant":
         return conversation
     return [*conversation[:first], {"role": "user", "content": ""}, *conversation[first:]]
 

@@ -43,9 +43,7 @@ def filter(marks: Marks, name: str, values: Sequence[Any], options: Mapping[str,
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return None
     if name == "urlencode":
-        from urllib.parse import quote
-
-        return quote(marks.plain(value), safe="/")
+        return "".join(_quote(marks, piece) for piece in re.split(f"([{''.join(marks.letters)}])", value))
     if name == "replace" and len(values) >= 3 and isinstance(values[1], str) and isinstance(values[2], str):
         return _replace(value, marks.plain(value), "replace", (marks.plain(values[1]), *values[2:]), options)
     if name == "trim" and len(values) > 1:
@@ -64,6 +62,14 @@ def escape_json(marks: Marks, text: str) -> str:
         return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
     return re.sub(r"[^\x00-\x7f]", escape, text)
+
+
+def _quote(marks: Marks, piece: str) -> str:
+    from urllib.parse import quote
+
+    says = marks.plain(piece)
+    quoted = quote(says, safe="/")
+    return piece if quoted == says else quoted
 
 
 def _split(text: str, says: str, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> list[str]:
@@ -124,7 +130,6 @@ _ASKING = frozenset(
         "rfind",
         "rindex",
         "count",
-        "encode",
         "isalnum",
         "isalpha",
         "isascii",

@@ -17,6 +17,8 @@ from ..tokenizer.special import repair
 # Stand-ins come from rare ideographs: printable, without cases, no white space, so that no method of texts, no `repr`
 # and no JSON changes them. There are more of them than letters in the names of tokens.
 _STAND_INS = range(0x20000, 0x2A6D6)
+_BETWEEN = "\U0010ffff"  # no character: no text holds it
+_ESCAPED = frozenset(" \t\r\n\"'\\")
 # Templates write these into markers of their own, as in '<|' + role + '|>'.
 ROLES = frozenset(
     [
@@ -63,19 +65,19 @@ class Guard:
         self._last_letters = {text[-1] for text in self._texts}
 
     def places(self, text: str, inside: bool = False) -> set[int]:
-        """Return the places to mark: one in every spelling is enough. inside: also texts that fit inside a token."""
+        """Return the places to mark. inside: also texts that fit inside a token."""
         places = set()
         at = 0
         while (found := self._tokenizer.find_guarded(text, at)) is not None:
-            places.add(found[0])
+            places |= _worth_marking(text, *found)
             at = found[0] + 1
         tail, head = text[-self._longest :], text[: self._longest]
         if not self._first_letters.isdisjoint(tail):
             places |= {len(text) - n for n in range(1, len(tail) + 1) if tail[-n:] in self._beginnings}
         if not self._last_letters.isdisjoint(head):
             places |= {n - 1 for n in range(1, len(head) + 1) if head[:n] in self._ends}
-        if inside and 0 < len(text) < self._longest and text in self._insides:
-            places.add(0)
+        if inside and 0 < len(text) < self._longest and _BETWEEN not in text and text in self._insides:
+            places |= _worth_marking(text, 0, len(text))
         return places
 
     @cached_property
@@ -88,7 +90,16 @@ class Guard:
 
     @cached_property
     def _insides(self) -> str:
-        return "\n".join(text[1:-1] for text in self._texts)
+        return _BETWEEN.join(text[1:-1] for text in self._texts)
+
+
+def _worth_marking(text: str, start: int, end: int) -> set[int]:
+    """Return places in a spelling: all of its signs, so that one is left whatever a template cuts away, or one letter.
+
+    Letters may change their case, and what JSON and Python escape must stay what it is: those are the last choice.
+    """
+    places = {i for i in range(start, end) if not text[i].isalnum() and text[i] not in _ESCAPED}
+    return places or {next((i for i in range(start, end) if text[i] not in _ESCAPED), start)}
 
 
 class Marks:

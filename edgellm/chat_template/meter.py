@@ -137,7 +137,7 @@ def weigh(value: Any, enough: int, known: Mapping[int, int] | None = None) -> in
             total += len(item)
         elif isinstance(item, (list, tuple, dict)):
             if (units := known.get(id(item))) is not None:
-                total += units
+                total += units - UNITS_OF_A_VALUE
             elif len(item) * UNITS_OF_A_VALUE > enough:
                 total += len(item) * UNITS_OF_A_VALUE
             else:

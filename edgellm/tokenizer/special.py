@@ -26,8 +26,9 @@ class Finder:
         if self._start is not None:
             for match in self._start.finditer(text, start):
                 for length in self.lengths_at(text, match.start()):
-                    if text[match.start() : match.start() + length] in self._ids:
-                        return match.start(), match.start() + length
+                    end = match.start() + length
+                    if end <= len(text) and text[match.start() : end] in self._ids:
+                        return match.start(), end
         return None
 
     def lengths_at(self, text: str, start: int) -> Sequence[int]:
