@@ -1,7 +1,7 @@
 """Walks along an answer: what may come next, what must, whether it is complete. Any step can be taken back.
 
 Knows ids and their bytes. The parser is llguidance's: for what it does see its docs, "Fast-forward tokens" among them.
-Next hops: `bitmask.py`, `vocabulary.py`.
+Next hops: `bitmask.py`, `runs.py`, `vocabulary.py`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from ..errors import EdgeLLMError, OptionError
 from .bitmask import LogitMask, make_bits
 from .grammar import Grammar
+from .runs import BLANKS, DIGITS, MAX_BLANKS, MAX_DIGITS, Run
 from .vocabulary import Vocabulary
-
-MAX_BLANKS = 40
-"""Blanks in a row inside a JSON answer, its strings included, after which no blank may follow if anything else may."""
-_BLANKS = b" \t\r\n"
 
 
 class GrammarConstraint:
@@ -31,7 +28,7 @@ class GrammarConstraint:
         self._matcher = vocabulary.make_matcher(grammar)
         self._bits = make_bits(vocabulary.size)
         self._mask = LogitMask()
-        self._runs = [0]  # blanks in a row at the end, after each id
+        self._runs = [Run()]  # after each id
         self._num_ends = 0  # of the ids accepted last, how many end an answer: the parser has not seen them
 
     def mask(self, logits: NDArray[np.float32]) -> None:
@@ -40,8 +37,8 @@ class GrammarConstraint:
         self._check()
         if not self._bits.any():
             raise OptionError(f"{self._grammar.name} leads nowhere: no token of this model can follow {self._where()}")
-        if self._grammar.bounds_blanks and self._runs[-1] >= MAX_BLANKS:
-            self._forbid_blanks()
+        if self._grammar.bounds_runs:
+            self._bound_runs()
         self._mask.apply(self._bits, self._vocabulary.size, logits)
 
     def accept(self, token_id: int) -> None:
@@ -52,9 +49,7 @@ class GrammarConstraint:
         if not self._matcher.consume_token(token_id):
             self._check()
             raise OptionError(f"token {token_id} cannot follow {self._where()} in {self._grammar.name}")
-        text = self._vocabulary.token_bytes(token_id)
-        tail = len(text) - len(text.rstrip(_BLANKS))
-        self._runs.append(tail + self._runs[-1] if tail == len(text) else tail)
+        self._runs.append(self._runs[-1].after(self._vocabulary.token_bytes(token_id)))
 
     def forced(self) -> list[int]:
         """Ids that must come next, one after another, whatever the logits; they are not accepted yet."""
@@ -76,10 +71,14 @@ class GrammarConstraint:
         """True once nothing but the end may follow."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
-    def _forbid_blanks(self) -> None:
-        others = self._bits & ~self._vocabulary.starting_blank
-        if others.any():  # a schema may want more blanks than that
-            self._bits[:] = others
+    def _bound_runs(self) -> None:
+        """Forbid to go on with a run that is long enough, unless the schema wants just that."""
+        run = self._runs[-1]
+        if run.blanks >= MAX_BLANKS or run.digits >= MAX_DIGITS:
+            letters = BLANKS if run.blanks else DIGITS
+            others = self._bits & ~self._vocabulary.starting_with(letters)
+            if others.any():
+                self._bits[:] = others
 
     def _check(self) -> None:
         if self._matcher.is_error():

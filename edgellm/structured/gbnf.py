@@ -6,6 +6,7 @@ that recurse stay rules. Knows no tokens. Source: llama.cpp, grammars/README.md.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from ..errors import OptionError
@@ -34,9 +35,10 @@ def to_lark(text: str) -> str:
             raise OptionError(f"grammar has no rule {missing!r}, which {name!r} uses")
     plain = _find_plain(used)
     names = {name: f"T{i}" if name in plain else f"r{i}" for i, name in enumerate(rules)}
+    writer = _Writer(names, plain)
     lines = [f"start: {names[ROOT]}"]
-    lines += [f"{names[name]}: {_write(body, names)}" for name, body in rules.items()]
-    return "\n".join(lines) + "\n"
+    lines += [f"{names[name]}: {writer.write(body, is_rule=name not in plain)}" for name, body in rules.items()]
+    return "\n".join(lines + writer.terminals) + "\n"
 
 
 def _names_in(body: Group) -> set[str]:
@@ -69,18 +71,42 @@ def _find_plain(used: dict[str, set[str]]) -> set[str]:
     return set(plain)
 
 
-def _write(item: Item, names: dict[str, str]) -> str:
-    if isinstance(item, Literal):
-        return "/" + "".join(_char(c) for c in item.text) + "/" if item.text else '""'
-    if isinstance(item, Chars):
-        ranges = "".join(_char(low) if low == high else f"{_char(low)}-{_char(high)}" for low, high in item.ranges)
-        return f"/[{'^' if item.is_negated else ''}{ranges}]/"
-    if isinstance(item, RuleName):
-        return names[item.name]
-    if isinstance(item, Repeat):
-        return f"({_write(item.item, names)}){_times(item.low, item.high)}"
-    sequences = [" ".join(_write(part, names) for part in sequence) or '""' for sequence in item.sequences]
-    return sequences[0] if len(sequences) == 1 and len(item.sequences[0]) == 1 else f"({' | '.join(sequences)})"
+class _Writer:
+    """Writes items in Lark's notation. terminals: lines of those that have no name in the grammar."""
+
+    def __init__(self, names: dict[str, str], plain: set[str]) -> None:
+        self.terminals: list[str] = []
+        self._names = names
+        self._plain = plain
+
+    def write(self, item: Item, is_rule: bool) -> str:
+        """Write an item of a rule, or of a terminal: there everything is one expression anyway."""
+        if isinstance(item, Literal):
+            return "/" + "".join(_char(c) for c in item.text) + "/" if item.text else '""'
+        if isinstance(item, Chars):
+            ranges = "".join(_char(low) if low == high else f"{_char(low)}-{_char(high)}" for low, high in item.ranges)
+            return f"/[{'^' if item.is_negated else ''}{ranges}]/"
+        if isinstance(item, RuleName):
+            return self._names[item.name]
+        if isinstance(item, Repeat):
+            return f"({self.write(item.item, is_rule)}){_times(item.low, item.high)}"
+        return f"({' | '.join(self._sequence(sequence, is_rule) for sequence in item.sequences)})"
+
+    def _sequence(self, sequence: tuple[Item, ...], is_rule: bool) -> str:
+        """Write a sequence. Neighbours that do not recurse become one terminal: where one ends is then no question."""
+        parts = []
+        for is_plain, items in itertools.groupby(sequence, lambda item: is_rule and self._is_plain(item)):
+            texts = [self.write(item, is_rule and not is_plain) for item in items]
+            parts += [self._terminal(" ".join(texts))] if is_plain else texts
+        return " ".join(parts) or '""'
+
+    def _terminal(self, text: str) -> str:
+        name = f"X{len(self.terminals)}"
+        self.terminals.append(f"{name}: {text}")
+        return name
+
+    def _is_plain(self, item: Item) -> bool:
+        return _names_in(Group(((item,),))) <= self._plain
 
 
 def _times(low: int, high: int | None) -> str:

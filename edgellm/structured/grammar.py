@@ -34,13 +34,13 @@ _JSON_OPTIONS = {
 class Grammar:
     """What the parser compiles.
 
-    text: in llguidance's notation. name: what the user called it, for messages. bounds_blanks: it is JSON, where a run of
-    blanks without an end means nothing.
+    text: in llguidance's notation. name: what the user called it, for messages. bounds_runs: it is JSON, where a run of
+    blanks or digits without an end means nothing.
     """
 
     text: str
     name: str
-    bounds_blanks: bool = False
+    bounds_runs: bool = False
 
 
 def grammar_of(params: SamplingParams) -> Grammar:
@@ -63,7 +63,7 @@ def _json(schema: str, name: str) -> Grammar:
     from llguidance import LLMatcher
 
     try:
-        return Grammar(LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_OPTIONS), name, bounds_blanks=True)  # type: ignore[arg-type]
+        return Grammar(LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_OPTIONS), name, bounds_runs=True)  # type: ignore[arg-type]
     except ValueError as error:
         raise OptionError(f"{name} cannot be used: {error}") from None
 
@@ -75,7 +75,7 @@ def _written(text: str) -> Grammar:
     lark = to_lark(text) if is_gbnf(text) else text
     if not re.search(r"(?m)^\s*[?!]?start\s*(\[[^\]]*\]|\{[^}]*\})?\s*:", lark):
         raise OptionError("grammar has no beginning: GBNF wants a rule `root ::= ...`, Lark a rule `start: ...`")
-    return Grammar(LLMatcher.grammar_from_lark(lark), "grammar", bounds_blanks="%json" in lark)
+    return Grammar(LLMatcher.grammar_from_lark(lark), "grammar")
 
 
 def _choice(choices: tuple[str, ...]) -> str:

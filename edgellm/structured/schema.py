@@ -1,23 +1,20 @@
 """What a user gives as a schema, as JSON text that the compiler can be trusted with.
 
-A dictionary, JSON text, true, or a class with Pydantic's methods (Pydantic itself is never imported). Size and nesting are
-bounded here, without recursion: the compiler recurses. Next hop: `endless.py` finds what no finite text can satisfy.
+A dictionary, JSON text, true, or a class with Pydantic's methods (Pydantic itself is never imported). Next hops: `limits.py`
+refuses what is too large, `endless.py` what no finite text can satisfy.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import OptionError
-from .endless import find_endless, refs_of, resolve
+from .endless import find_endless
+from .limits import MAX_DEPTH, check_limits
 
 MAX_SCHEMA_CHARS = 1_000_000
-MAX_DEPTH = 100
-MAX_VALUES = 100_000
-MAX_LEVELS = 5_000
-"""Levels of nesting that the compiler may have to go through one inside another, following every $ref once."""
 
 
 def is_model(schema: object) -> bool:
@@ -34,10 +31,7 @@ def schema_text(schema: Any) -> str:
         raise OptionError("schema is false, which no answer satisfies")
     if not isinstance(value, dict):
         raise OptionError(f"schema must be a JSON object, not {type(value).__name__}")
-    _check_size(value)
-    levels = _depth(value) + sum(_depth(resolve(value, ref)) for ref in refs_of(value))
-    if levels > MAX_LEVELS:
-        raise OptionError(f"schema refers through {levels} levels of nesting; the limit is {MAX_LEVELS}")
+    check_limits(value)
     if place := find_endless(value):
         raise OptionError(f"schema has no end: at {place} every answer would hold itself once more; make it optional")
     text = _dump(value)
@@ -68,25 +62,3 @@ def _dump(value: dict[str, Any]) -> str:
     except (TypeError, ValueError) as error:
         raise OptionError(f"schema holds what JSON cannot: {error}") from None
     return text
-
-
-def _check_size(schema: dict[str, Any]) -> None:
-    for count, (_, depth) in enumerate(_walk(schema), 1):
-        if depth > MAX_DEPTH:
-            raise OptionError(f"schema is nested too deeply; the limit is {MAX_DEPTH} levels")
-        if count > MAX_VALUES:
-            raise OptionError(f"schema has more than {MAX_VALUES} values; make it smaller")
-
-
-def _depth(value: Any) -> int:
-    return max(depth for _, depth in _walk(value))
-
-
-def _walk(value: Any) -> Iterator[tuple[Any, int]]:
-    """Yield every value inside a value, itself included, with its depth. Stop early on what goes in circles."""
-    waiting = [(value, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        yield value, depth
-        children = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-        waiting += [(child, depth + 1) for child in children]

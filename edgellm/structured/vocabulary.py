@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection
-from functools import cached_property
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EdgeLLMError, OptionError, UnsupportedError
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from .grammar import Grammar
 
-_BLANKS = b" \t\r\n"
 _KEPT_GRAMMARS = 8
+MAX_COMPILE_S = 15
 _STACK_BYTES = 64 << 20  # the compiler recurses; the stack of a caller's thread may be half a megabyte
 
 _lock = threading.Lock()
@@ -43,8 +42,7 @@ def vocabulary_of(tokenizer: Tokenizer, eog_ids: Collection[int]) -> Vocabulary:
 class Vocabulary:
     """The tokens of a model, and its last grammars.
 
-    size: tokens it has; a model may have more logits. eog_ids: the ids that end an answer. lengths, tails: of each token's
-    bytes, whether all are blanks.
+    size: tokens it has; a model may have more logits. eog_ids: the ids that end an answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, eog_ids: frozenset[int]) -> None:
@@ -52,16 +50,19 @@ class Vocabulary:
         self.eog_ids = frozenset(i for i in eog_ids if 0 <= i < self.size)
         self._tokenizer = weakref.ref(tokenizer)
         self._grammars: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._starting: dict[bytes, Bits] = {}
         self._lock = threading.Lock()
         self._parser_tokens = self._make_parser_tokens(tokenizer)
 
     def make_matcher(self, grammar: Grammar) -> LLMatcher:
         """Return a parser at its start. Raises as `make_constraint`."""
         with self._lock:
-            matcher = self._grammars.pop(grammar.text, None)
-            if matcher is None:
-                matcher = _compile(self._parser_tokens, grammar)
+            matcher = self._grammars.get(grammar.text)
+        if matcher is None:
+            matcher = _compile(self._parser_tokens, grammar)  # may take seconds: others go on meanwhile
+        with self._lock:
             self._grammars[grammar.text] = matcher
+            self._grammars.move_to_end(grammar.text)
             if len(self._grammars) > _KEPT_GRAMMARS:
                 self._grammars.popitem(last=False)
             return matcher.deep_copy()
@@ -70,11 +71,13 @@ class Vocabulary:
         """Return the bytes a token adds to the text."""
         return self._get_tokenizer().token_bytes(token_id)
 
-    @cached_property
-    def starting_blank(self) -> Bits:
-        """Bits of the tokens whose text begins with a space, a tab or a line break."""
-        tokenizer = self._get_tokenizer()
-        return bits_of((i for i in range(self.size) if tokenizer.token_bytes(i)[:1] in _FIRST_BLANKS), self.size)
+    def starting_with(self, letters: bytes) -> Bits:
+        """Return bits of the tokens whose text begins with one of some bytes."""
+        if letters not in self._starting:
+            get_bytes = self._get_tokenizer().token_bytes
+            firsts = {letters[i : i + 1] for i in range(len(letters))}
+            self._starting[letters] = bits_of((i for i in range(self.size) if get_bytes(i)[:1] in firsts), self.size)
+        return self._starting[letters]
 
     def _encode(self, text: str) -> list[int]:
         """Ids of text inside an answer: the parser asks how what must follow is best cut into tokens."""
@@ -97,13 +100,10 @@ class Vocabulary:
         return made
 
 
-_FIRST_BLANKS = {bytes([byte]) for byte in _BLANKS}
-
-
 class _Source:
     """What llguidance asks a tokenizer for."""
 
-    def __init__(self, tokenizer: Tokenizer, eos_id: int, encode: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer, eos_id: int, encode: Callable[[str], list[int]]) -> None:
         self.eos_token_id = eos_id
         self.bos_token_id = tokenizer.bos_id
         self.special_token_ids = [i for i in range(tokenizer.vocab_size) if tokenizer.is_control(i)]
@@ -113,49 +113,50 @@ class _Source:
         self._encode = encode
 
     def __call__(self, text: str) -> list[int]:
-        ids: list[int] = self._encode(text)
-        return ids
+        return self._encode(text)
 
 
 def _compile(tokens: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """Compile a grammar and look at its first step, which finds what is impossible from the start."""
+    """Compile a grammar and look at its first step, which finds what is impossible from the start.
+
+    In a thread of its own, for its stack and because nothing can interrupt it: one that takes too long is left behind.
+    """
     from llguidance import LLMatcher, LLParserLimits
 
-    matcher: LLMatcher | None = None
-    fault: BaseException | None = None
+    made: list[LLMatcher] = []
+    faults: list[BaseException] = []
 
     def run() -> None:
-        nonlocal matcher, fault
         try:
-            limits = LLParserLimits(verbose_errors=False)
-            matcher = LLMatcher(tokens, grammar.text, log_level=0, limits=limits)
+            matcher = LLMatcher(tokens, grammar.text, log_level=0, limits=LLParserLimits(verbose_errors=False))
             if not matcher.is_error():
                 matcher.compute_bitmask()
+            made.append(matcher)
         except BaseException as error:  # a panic of the compiler is no Exception
-            fault = error
+            faults.append(error)
 
-    _call_with_stack(run)
-    if fault is not None and not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
-        raise fault
-    if matcher is None:
-        raise OptionError(f"{grammar.name} cannot be compiled: {_one_line(str(fault))}")
-    if matcher.is_error():
-        raise _explain(grammar, matcher.get_error())
-    return matcher
+    thread = _start_with_stack(run)
+    thread.join(MAX_COMPILE_S)
+    if thread.is_alive():
+        raise OptionError(f"{grammar.name} takes longer than {MAX_COMPILE_S} seconds to compile; make it simpler")
+    if faults:
+        raise OptionError(f"{grammar.name} cannot be compiled: {_one_line(str(faults[0]))}")
+    if made[0].is_error():
+        raise _explain(grammar, made[0].get_error())
+    return made[0]
 
 
-def _call_with_stack(function: Any) -> None:
-    with _lock_stack:
+def _start_with_stack(function: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=function, name="edgellm-grammar", daemon=True)
+    with _lock:  # the size holds for all threads that start meanwhile, which costs them nothing
         before = threading.stack_size(_STACK_BYTES)
         try:
-            thread = threading.Thread(target=function, name="edgellm-grammar")
             thread.start()
         finally:
             threading.stack_size(before)
-    thread.join()
+    return thread
 
 
-_lock_stack = threading.Lock()
 _UNSUPPORTED = ("Unimplemented", "Unknown format", "not supported", "not yet supported", "retriev", "lookaround")
 
 
@@ -164,6 +165,9 @@ def _explain(grammar: Grammar, message: str) -> EdgeLLMError:
     text = _one_line(message)
     if "NoExtension" in text:
         return OptionError(f"{grammar.name} is impossible: no text has this form")
+    if "coerce_one_of" in text:
+        text = "oneOf, unless its cases clearly exclude one another; write anyOf"
+        return UnsupportedError(f"{grammar.name} asks for what cannot be kept: {text}")
     if any(mark in text for mark in _UNSUPPORTED):
         return UnsupportedError(f"{grammar.name} asks for what cannot be kept: {text}; leave that out")
     return OptionError(f"{grammar.name} cannot be used: {text}")
