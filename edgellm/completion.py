@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from .sampling import TokenLogprobs
 from .sequence import Sequence
 from .tool_calls import ToolCall
 
@@ -44,6 +45,7 @@ class Completion:
     "length" (max_tokens or the context is used up) or "cancelled".
     num_dropped_tokens: tokens of prompt and answer that were out of sight when the last one was chosen: 0 unless a
     window was asked for (window, on_full).
+    logprobs: what the model thought at each of token_ids, where that was asked for.
     reasoning: what the model thought aloud before its answer. tool_calls: functions it wants called. raw_text: all of it as
     the model wrote it, marks included.
     """
@@ -54,6 +56,7 @@ class Completion:
     finish_reason: str
     timings: Timings
     num_dropped_tokens: int = 0
+    logprobs: list[TokenLogprobs] | None = None
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     raw_text: str = ""

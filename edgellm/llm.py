@@ -6,6 +6,7 @@ parts, `engine.py` runs sequences, `tokenizer/stream.py` turns ids into text.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ from .choosing import Chooser
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
 from .errors import EdgeLLMError, OptionError, UnsupportedError
-from .request import merge_params, whole_numbers
+from .request import check_bias, merge_params, seeds, whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
@@ -122,7 +123,18 @@ class LLM:
     def stream(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Stream:
         """Like `generate`, piece by piece. Work begins, and errors are raised, here; tokens are made on iteration."""
         created_s = time.perf_counter()
-        return self._start(self._prompt_ids(prompt), params, overrides, created_s)
+        ids = self._prompt_ids(prompt)
+        return Stream(self, self._make_sequence(ids, merge_params(params, overrides), created_s))
+
+    def generate_many(
+        self, prompt: str | Iterable[int], n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Like `generate`, n answers to one prompt, which is read once; their seeds are seed, seed + 1, ...
+
+        As many at once as max_sequences allows; each is what `generate` gives with its seed.
+        """
+        created_s = time.perf_counter()
+        return self._complete_many(self._prompt_ids(prompt), n, merge_params(params, overrides), created_s)
 
     @overload
     def chat(
@@ -171,17 +183,25 @@ class LLM:
     ) -> ChatStream:
         """Like `chat`, piece by piece."""
         created_s = time.perf_counter()
-        self._require_open()
-        if self.loaded.template is None:
-            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        merged = merge_params(params, overrides)
-        turn = self.chat_format.begin(messages, check_request(tools, tool_choice, parallel_tool_calls))
-        ids = self.loaded.template.render_ids(
-            turn.messages, tools=turn.tools, documents=documents, template_args=template_args
+        ids, merged, turn = self._prepare_chat(
+            messages,
+            params,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            documents=documents,
+            template_args=template_args,
+            **overrides,
         )
-        merged = turn.constrain(merged, ids)
-        sequence = Sequence(ids, merged, chooser=self._make_chooser(merged, turn), created_s=created_s)
-        return ChatStream(self, sequence, turn)
+        return ChatStream(self, self._make_sequence(ids, merged, created_s, turn), turn)
+
+    def chat_many(
+        self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **options: Any
+    ) -> list[Completion]:
+        """Like `chat`, n answers to one conversation, as `generate_many` gives them."""
+        created_s = time.perf_counter()
+        ids, merged, turn = self._prepare_chat(messages, params, **options)
+        return self._complete_many(ids, n, merged, created_s, turn)
 
     @cached_property
     def chat_format(self) -> ChatFormat:
@@ -257,14 +277,52 @@ class LLM:
     def __del__(self) -> None:
         self.close()
 
-    def _start(
-        self, ids: list[int], params: SamplingParams | None, overrides: Mapping[str, Any], created_s: float
-    ) -> Stream:
+    def _make_sequence(
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        created_s: float,
+        turn: Turn | None = None,
+        after: Sequence | None = None,
+    ) -> Sequence:
+        return Sequence(ids, params, chooser=self._make_chooser(params, turn), after=after, created_s=created_s)
+
+    def _complete_many(
+        self, ids: list[int], n: int, params: SamplingParams, created_s: float, turn: Turn | None = None
+    ) -> list[Completion]:
+        """Answer n times; all but the first wait until the prompt is in the cache."""
+        first: Sequence | None = None
+        streams: list[Stream] = []
+        for seed in seeds(params.seed, n):
+            sequence = self._make_sequence(ids, dataclasses.replace(params, seed=seed), created_s, turn, first)
+            first = first or sequence
+            streams.append(Stream(self, sequence) if turn is None else ChatStream(self, sequence, turn))
+        return [_exhaust(stream) for stream in streams]
+
+    def _prepare_chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> tuple[list[int], SamplingParams, Turn]:
+        """Check a request and render its prompt."""
+        self._require_open()
+        template = self.loaded.template
+        if template is None:
+            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
         merged = merge_params(params, overrides)
-        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
+        turn = self.chat_format.begin(messages, check_request(tools, tool_choice, parallel_tool_calls))
+        ids = template.render_ids(turn.messages, tools=turn.tools, documents=documents, template_args=template_args)
+        return ids, turn.constrain(merged, ids), turn
 
     def _make_chooser(self, params: SamplingParams, turn: Turn | None = None) -> Chooser:
-        """What chooses the answer's ids: with a constraint where the answer must have a form, which reasoning has not."""
+        """What chooses the ids: with a constraint where the answer must have a form, a watcher where texts are banned."""
+        check_bias(params, self.vocab_size)
         constraint = None
         if params.is_structured:
             from .structured import make_constraint
@@ -272,7 +330,12 @@ class LLM:
             constraint = make_constraint(params, self.tokenizer, self.eog_ids)
             if turn is not None:
                 constraint = turn.wait_for_answer(constraint, self.eog_ids)
-        return Chooser(params, constraint)
+        watcher = None
+        if params.banned:
+            from .banned import BannedTexts
+
+            watcher = BannedTexts(params.banned, self.tokenizer.token_bytes)
+        return Chooser(params, constraint, watcher, self.tokenizer.token_bytes)
 
     def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
         self._require_open()

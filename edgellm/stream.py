@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .completion import Completion, measure
+from .sampling import TokenLogprobs
 from .sequence import Sequence
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class Stream:
             raise
         raise StopIteration
 
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None:
+        """What the model thought at each id whose text is out or held back, if that was asked for."""
+        if self._sequence.params.logprobs is None:
+            return None
+        return [found for found in self._sequence.logprobs[: self._num_seen] if found is not None]
+
     def close(self) -> None:
         """Cancel the generation; harmless when it has ended."""
         self._llm._shared.cancel(self._sequence)
@@ -97,5 +105,6 @@ class Stream:
             prompt_token_ids=sequence.prompt_ids,
             finish_reason=finish_reason,
             timings=measure(sequence, self._num_seen, self._llm.load_s),
+            logprobs=self.logprobs,
             num_dropped_tokens=self._llm._shared.engine.num_dropped(sequence.num_prompt + self._num_seen),
         )

@@ -30,7 +30,7 @@ LAYERS = (
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
     ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine"),
-    ("structured", "tool_calls", "completion", "request"),
+    ("structured", "tool_calls", "completion", "request", "banned"),
     ("llm", "stream", "chat_stream", "async_llm"),
     ("cli", "server", "__main__"),
 )
