@@ -6,11 +6,13 @@ Knows no model. Next hop: `stream.py`, where answers come from.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .sampling import TokenLogprobs
 from .sequence import Sequence
-from .tool_calls import ToolCall
+
+if TYPE_CHECKING:
+    from .tool_calls import ToolCall
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .chat_stream import ChatStream
 from .choosing import Chooser
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
@@ -27,11 +26,12 @@ from .request import check_bias, merge_params, seeds, whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
-from .tool_calls import ChatFormat, ToolLike, Turn, check_request
 
 if TYPE_CHECKING:
+    from .chat_stream import ChatStream
     from .loader import LoadedModel
     from .tokenizer.stream import HasTokenBytes, TextStream
+    from .tool_calls import ChatFormat, ToolLike, Turn
 
 Progress = Callable[[str, int, int], None]
 Form = TypeVar("Form")
@@ -193,7 +193,7 @@ class LLM:
             template_args=template_args,
             **overrides,
         )
-        return ChatStream(self, self._make_sequence(ids, merged, created_s, turn), turn)
+        return self._begin_chat(self._make_sequence(ids, merged, created_s, turn), turn)
 
     def chat_many(
         self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **options: Any
@@ -206,6 +206,8 @@ class LLM:
     @cached_property
     def chat_format(self) -> ChatFormat:
         """How this model reasons and calls tools; `use_family` overrides what its template shows."""
+        from .tool_calls import ChatFormat
+
         template = self.loaded.template
         return ChatFormat("" if template is None else "\n".join(template.sources.values()), self.tokenizer)
 
@@ -296,7 +298,7 @@ class LLM:
         for seed in seeds(params.seed, n):
             sequence = self._make_sequence(ids, dataclasses.replace(params, seed=seed), created_s, turn, first)
             first = first or sequence
-            streams.append(Stream(self, sequence) if turn is None else ChatStream(self, sequence, turn))
+            streams.append(Stream(self, sequence) if turn is None else self._begin_chat(sequence, turn))
         return [_exhaust(stream) for stream in streams]
 
     def _prepare_chat(
@@ -311,6 +313,8 @@ class LLM:
         **overrides: Any,
     ) -> tuple[list[int], SamplingParams, Turn]:
         """Check a request and render its prompt."""
+        from .tool_calls import check_request
+
         self._require_open()
         template = self.loaded.template
         if template is None:
@@ -319,6 +323,11 @@ class LLM:
         turn = self.chat_format.begin(messages, check_request(tools, tool_choice, parallel_tool_calls))
         ids = template.render_ids(turn.messages, tools=turn.tools, documents=documents, template_args=template_args)
         return ids, turn.constrain(merged, ids), turn
+
+    def _begin_chat(self, sequence: Sequence, turn: Turn) -> ChatStream:
+        from .chat_stream import ChatStream
+
+        return ChatStream(self, sequence, turn)
 
     def _make_chooser(self, params: SamplingParams, turn: Turn | None = None) -> Chooser:
         """What chooses the ids: with a constraint where the answer must have a form, a watcher where texts are banned."""
