@@ -13,20 +13,24 @@ if TYPE_CHECKING:
     from .async_llm import AsyncLLM
     from .completion import Completion
     from .config import EngineConfig, SamplingParams
-    from .errors import EdgeLLMError
+    from .errors import AnswerError, EdgeLLMError
     from .estimate import Estimate
     from .llm import LLM
     from .tokenizer import Tokenizer
+    from .tool_calls import Delta, ToolCall
 
 __all__ = [
     "LLM",
+    "AnswerError",
     "AsyncLLM",
     "Completion",
+    "Delta",
     "EdgeLLMError",
     "EngineConfig",
     "Estimate",
     "SamplingParams",
     "Tokenizer",
+    "ToolCall",
     "__version__",
 ]
 
@@ -39,6 +43,9 @@ _HOMES = {
     "SamplingParams": "config",
     "EdgeLLMError": "errors",
     "Estimate": "estimate",
+    "AnswerError": "errors",
+    "Delta": "tool_calls",
+    "ToolCall": "tool_calls",
 }
 
 

@@ -7,19 +7,20 @@ parts, `engine.py` runs sequences, `tokenizer/stream.py` turns ids into text.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as ListOf
+from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .choosing import Chooser
+from . import asking
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
-from .errors import EdgeLLMError, OptionError, UnsupportedError
-from .request import merge_params, split_callbacks, whole_numbers
+from .errors import EdgeLLMError, OptionError
+from .request import whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
@@ -27,11 +28,14 @@ from .stream import Stream
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from .chat_stream import ChatStream
     from .estimate import Estimate
     from .loader import LoadedModel
-    from .tokenizer.stream import TextStream
+    from .tokenizer.stream import HasTokenBytes, TextStream
+    from .tool_calls import ChatFormat, ToolLike
 
 Progress = Callable[[str, int, int], None]
+Form = TypeVar("Form")
 
 
 class LLM:
@@ -127,44 +131,111 @@ class LLM:
 
         return estimate(os.fspath(model), EngineConfig(**options))
 
+    @overload
+    def generate(
+        self, prompt: str | Iterable[int], params: SamplingParams | None = None, *, schema: type[Form], **overrides: Any
+    ) -> Form: ...
+    @overload
     def generate(
         self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any
-    ) -> Completion:
+    ) -> Completion: ...
+    def generate(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Any:
         """Continue a prompt, text or token ids, as it is. `overrides` are fields of SamplingParams.
 
         on_prefill=function: called with (done, total) tokens of the prompt while they are computed, in this thread.
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
-        Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room.
+        Where schema is a Pydantic model class, its instance is returned; `stream` has the completion too.
+        Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room, AnswerError if there
+        is no instance, as when the answer was cut.
         """
-        return self.stream(prompt, params, **overrides).finish()
+        return self.stream(prompt, params, **overrides).result()
 
     def stream(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Stream:
         """Like `generate`, piece by piece. Work begins, and errors are raised, here.
 
         Tokens are made meanwhile, up to some ahead of what has been read.
         """
-        created_s = time.perf_counter()
-        return self._start(self._prompt_ids(prompt), params, overrides, created_s)
+        return asking.begin(self, asking.ask(self, prompt, params, overrides))
 
+    def generate_many(
+        self, prompt: str | Iterable[int], n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Like `generate`, n answers to one prompt, which is read once; their seeds are seed, seed + 1, ...
+
+        As many at once as max_sequences allows; each is what `generate` gives with its seed.
+        """
+        question = asking.ask(self, prompt, params, overrides)
+        return [stream.result() for stream in asking.begin_many(self, question, n)]
+
+    @overload
     def chat(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Completion:
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        schema: type[Form],
+        **overrides: Any,
+    ) -> Form: ...
+    @overload
+    def chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> Completion: ...
+    def chat(self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **options: Any) -> Any:
         """Answer a conversation, a list of {"role": ..., "content": ...}, through the model's own chat template.
 
-        Raises UnsupportedError if the model has none, TemplateError if it refuses the conversation, and as `generate`.
+        tools: functions the model may want called, in OpenAI's shape or Python's own; its calls are in the completion's
+        tool_calls. tool_choice: "auto", "none", "required", or one by name, as OpenAI has it. parallel_tool_calls: several
+        in one answer. documents: texts to answer from. template_args: names that this model's template knows, as
+        enable_thinking. Reasoning is taken out of the text, into `reasoning`.
+        Raises UnsupportedError if the model has no template, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return self.chat_stream(messages, params, **overrides).finish()
+        return self.chat_stream(messages, params, **options).result()
 
     def chat_stream(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Stream:
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> ChatStream:
         """Like `chat`, piece by piece."""
-        created_s = time.perf_counter()
-        self._require_open()
-        if self.loaded.template is None:
-            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        ids = self.loaded.template.render_ids(list(messages), add_generation_prompt=True)
-        return self._start(ids, params, overrides, created_s)
+        chat = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            "documents": documents,
+            "template_args": template_args,
+        }
+        return asking.begin_chat(self, asking.ask_chat(self, messages, params, {**overrides, **chat}))
+
+    def chat_many(
+        self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **options: Any
+    ) -> list[Completion]:
+        """Like `chat`, n answers to one conversation, as `generate_many` gives them."""
+        question = asking.ask_chat(self, messages, params, options)
+        return [stream.result() for stream in asking.begin_many(self, question, n)]
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How this model reasons and calls tools; `use_family` overrides what its template shows."""
+        from .tool_calls import ChatFormat
+
+        template = self.loaded.template
+        return ChatFormat("" if template is None else "\n".join(template.sources.values()), self.tokenizer)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Return the ids of a text; with `special`, control tokens spelled in it are recognised."""
@@ -246,35 +317,10 @@ class LLM:
     def __del__(self) -> None:
         self.close()
 
-    def _start(
-        self, ids: list[int], params: SamplingParams | None, overrides: Mapping[str, Any], created_s: float
-    ) -> Stream:
-        callbacks, fields = split_callbacks(overrides)
-        merged = merge_params(params, fields)
-        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s), *callbacks)
-
-    def _make_chooser(self, params: SamplingParams) -> Chooser:
-        """What chooses the answer's ids: with a constraint where the answer must have a form."""
-        constraint = None
-        if params.is_structured:
-            from .structured import make_constraint
-
-            constraint = make_constraint(params, self.tokenizer, self.eog_ids)
-        return Chooser(params, constraint)
-
-    def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
-        self._require_open()
-        bos_id = self.tokenizer.bos_id
-        if isinstance(prompt, str):
-            ids = list(self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos))
-        else:
-            ids = whole_numbers(prompt)
-        return ids if ids or bos_id is None else [bos_id]
-
-    def _make_text_stream(self, stop: tuple[str, ...]) -> TextStream:
+    def _make_text_stream(self, stop: tuple[str, ...], tokens: HasTokenBytes | None = None) -> TextStream:
         from .tokenizer.stream import TextStream
 
-        return TextStream(self.tokenizer, stop)
+        return TextStream(tokens if tokens is not None else self.tokenizer, stop)
 
     def _require_open(self) -> None:
         if self._is_closed:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .cache.kv import KVCache
 from .kernels.ops import Batch
+from .kernels.vocabulary import Vocabulary
 
 
 class Backend(Protocol):
@@ -21,6 +22,7 @@ class Backend(Protocol):
     run: Batch -> f32[N, V], one row per logit row, valid until the next call.
     hidden: f32[M, E], one row per hidden row of the last run's batch.
     abort: makes the run that is on, or else the next, raise Aborted soon; any thread may call it.
+    vocabulary: scans rows of logits; a backend may have none.
     """
 
     @property
@@ -64,6 +66,12 @@ class Runner:
     def vocab_size(self) -> int:
         """Token ids are 0 to vocab_size - 1."""
         return self.backend.vocab_size
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """What the backend scans rows of logits with, None if it has nothing of its own."""
+        found: Vocabulary | None = getattr(self.backend, "vocabulary", None)
+        return found
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Return logits f32[N, V] of the batch's logit rows: a view, valid until the next call. Raises Aborted."""

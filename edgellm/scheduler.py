@@ -90,6 +90,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         for sequence in [x for x in self._waiting if x.may_start and not x.is_ahead]:
+            if self._is_being_read(sequence):
+                continue  # in a few steps it takes the prompt as it lies
             while not self._has_place(sequence):
                 idle = [x for x in self._running if x.is_ahead]
                 if not idle:
@@ -103,6 +105,13 @@ class Scheduler:
         if not self._cache.num_free_slots:
             return False
         return not self._running or self._cache.has_room(len(sequence.token_ids) + 1)
+
+    def _is_being_read(self, sequence: Sequence) -> bool:
+        """True if the whole prompt of a new sequence is that of one whose prompt is on its way into the cache."""
+        if sequence.num_output or sequence.wants_all_rows:
+            return False
+        reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.wants_all_rows)
+        return any(x.num_prompt == sequence.num_prompt and x.prompt_ids == sequence.token_ids for x in reading)
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Give a sequence places, if need be those of idle or younger ones. -> False if it had to give way itself."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .completion import Completion, measure
+from .sampling import TokenLogprobs
 from .sequence import Sequence
 
 if TYPE_CHECKING:
     from .llm import LLM
+    from .tokenizer.stream import HasTokenBytes
 
 
 MAX_AHEAD = 32
@@ -24,10 +26,12 @@ MAX_AHEAD = 32
 class Stream:
     """An answer on its way: iterate over it for pieces of text, whole characters only.
 
-    completion: the Completion once the answer has ended, None before. `close`, leaving a `with` block, an exception and
-    garbage collection all cancel the generation and free its place in the cache; `completion` then is what there is.
+    params: how its tokens are chosen. completion: the Completion once the answer has ended, None before. `close`, leaving a
+    `with` block, an exception and garbage collection all cancel the generation and free its place in the cache;
+    `completion` then is what there is.
     on_prefill(done, total): called while one waits for the first piece, as tokens of the prompt are computed.
     on_news: called by the engine's thread when there may be something to take; see SharedEngine.add.
+    tokens: gives each token's bytes; the model's tokenizer if None.
     """
 
     def __init__(
@@ -36,11 +40,13 @@ class Stream:
         sequence: Sequence,
         on_prefill: Callable[[int, int], None] | None = None,
         on_news: Callable[[], None] | None = None,
+        tokens: HasTokenBytes | None = None,
     ) -> None:
         self.completion: Completion | None = None
+        self.params = sequence.params
         self._llm = llm
         self._sequence = sequence
-        self._text = llm._make_text_stream(sequence.params.stop)
+        self._text = llm._make_text_stream(sequence.params.stop, tokens)
         self._pieces: list[str] = []
         self._num_seen = 0
         self._on_prefill = on_prefill
@@ -69,12 +75,7 @@ class Stream:
         Raises what ended the answer, if that was an error.
         """
         while self.completion is None and self._has_news():
-            piece, finish_reason = self._advance()
-            if piece:
-                self._pieces.append(piece)
-            if finish_reason is not None:
-                self._complete(finish_reason)
-            if piece:
+            if piece := self._step():
                 return piece
         return ""
 
@@ -83,8 +84,7 @@ class Stream:
         self.read_all()
         try:
             while self.completion is None:
-                # Stop strings end an answer here, where its text is; without them nobody needs to look at every id.
-                self._wait(self._num_seen if self._sequence.params.stop else sys.maxsize)
+                self._wait(self._num_seen if self._may_end_here else sys.maxsize)
                 while self.take_ready():
                     pass
         except BaseException:
@@ -92,10 +92,26 @@ class Stream:
             raise
         return self.completion
 
+    def result(self) -> Any:
+        """Wait for the end. -> `completion`, or an instance of the Pydantic model class that was given as schema."""
+        completion = self.finish()
+        if self.params.schema is None:
+            return completion
+        from .structured import result_of
+
+        return result_of(completion, self.params.schema)
+
     def read_all(self) -> None:
         """Promise to read to the end: the answer need not wait for its reader any more."""
         self._sequence.max_ahead = None
         self._llm._shared.note_read(self._sequence, self._num_seen)
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None:
+        """What the model thought at each id whose text is out or held back, if that was asked for."""
+        if self.params.logprobs is None:
+            return None
+        return [found for found in self._sequence.logprobs[: self._num_seen] if found is not None]
 
     @property
     def prefill_progress(self) -> tuple[int, int]:
@@ -103,11 +119,6 @@ class Stream:
         sequence = self._sequence
         total = sequence.num_prompt
         return (total if sequence.num_output else min(sequence.num_cached, total)), total
-
-    @property
-    def num_tokens(self) -> int:
-        """How many tokens the answer has so far, read or not."""
-        return self._sequence.num_ready
 
     def close(self) -> None:
         """Cancel the generation and free its place; harmless when it has ended."""
@@ -140,6 +151,20 @@ class Stream:
             self._prefill_told = self.prefill_progress
             self._on_prefill(*self._prefill_told)
 
+    @property
+    def _may_end_here(self) -> bool:
+        """True if the text, which only this side sees, may end the answer: then every id must be looked at."""
+        return bool(self.params.stop)
+
+    def _step(self) -> str:
+        """Take what is there. -> the piece of text that it completes, maybe none."""
+        piece, finish_reason = self._advance()
+        if piece:
+            self._pieces.append(piece)
+        if finish_reason is not None:
+            self._complete(finish_reason)
+        return piece
+
     def _has_news(self) -> bool:
         return self._sequence.num_ready > self._num_seen or self._sequence.is_finished
 
@@ -166,9 +191,11 @@ class Stream:
         sequence = self._sequence
         self.completion = Completion(
             text="".join(self._pieces),
+            raw_text="".join(self._pieces),
             token_ids=sequence.output_ids[: self._num_seen],
             prompt_token_ids=sequence.prompt_ids,
             finish_reason=finish_reason,
             timings=measure(sequence, self._num_seen, self._llm.load_s),
+            logprobs=self.logprobs,
             num_dropped_tokens=self._llm._shared.engine.num_dropped(sequence.num_prompt + self._num_seen),
         )

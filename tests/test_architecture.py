@@ -42,8 +42,8 @@ LAYERS = (
         "estimate",
         "background",
     ),
-    ("structured", "tool_calls", "completion", "request"),
-    ("llm", "stream", "async_llm", "async_stream"),
+    ("structured", "tool_calls", "completion", "request", "banned"),
+    ("llm", "stream", "chat_stream", "asking", "async_llm", "async_stream"),
     ("cli", "server", "__main__"),
 )
 # Narrower than the layers: who may not import what, and why.

@@ -45,7 +45,9 @@ def test_a_llama_in_numbers(tmp_path: Path) -> None:
 
 def test_memory_is_weights_and_the_cache_that_loading_would_make(tmp_path: Path) -> None:
     found = inspect(write_tiny(tmp_path / "m.gguf", layers=3))
-    assert found.kv_bytes_per_token == 3 * 2 * 2 * (16 * 2 + 4)  # layers, kv heads, K and V, dims of two bytes and a scale
+    assert found.kv_bytes_per_token == 3 * 2 * 2 * (
+        16 * 2 + 4
+    )  # layers, kv heads, K and V, dims of two bytes and a scale
     assert (found.window, found.num_window_layers, found.kv_window_bytes(256)) == (None, 0, 0)
     assert found.cache_layers is not None
     assert found.memory_bytes(1000, 2, 64) == found.weights_bytes + memory.needed_bytes(found.cache_layers, 1000, 2, 64)

@@ -20,7 +20,7 @@ from scripted_model import expected_logits, make_engine
 import edgellm
 from edgellm.completion import Completion
 from edgellm.config import EngineConfig, SamplingParams
-from edgellm.errors import ContextError, EdgeLLMError, OptionError, UnsupportedError
+from edgellm.errors import ContextError, EdgeLLMError, OptionError
 from edgellm.llm import LLM
 
 
@@ -112,8 +112,6 @@ def test_chat_goes_through_the_template(llm: LLM) -> None:
     assert done.prompt_token_ids == [BOS, 0, 3, 1]
     stream = llm.chat_stream(iter(messages), SamplingParams(temperature=0, max_tokens=3, ignore_eos=True))
     assert "".join(stream) == done.text
-    with pytest.raises(UnsupportedError, match="no chat template"):
-        make_llm(template=False)[0].chat(messages)
 
 
 def test_tokenize_and_detokenize(llm: LLM) -> None:

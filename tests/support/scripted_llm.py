@@ -24,6 +24,7 @@ class FakeTokenizer:
 
     vocab_size = len(PIECES)
     eog_ids = frozenset({EOG, EOT})
+    find_token = staticmethod(dict[str, int]().get)
 
     def __init__(self, bos_id: int | None = BOS, add_bos: bool = True) -> None:
         self.bos_id, self.add_bos = bos_id, add_bos
@@ -44,8 +45,9 @@ class FakeTokenizer:
 
 
 class FakeTemplate:
-    def render_ids(self, messages: list[Mapping[str, Any]], add_generation_prompt: bool = True) -> list[int]:
-        assert add_generation_prompt
+    sources: Mapping[str, str] = {"default": "{{ messages }}"}
+
+    def render_ids(self, messages: list[Mapping[str, Any]], **given: Any) -> list[int]:
         return [BOS, *FakeTokenizer().encode(" ".join(message["content"] for message in messages))]
 
 
