@@ -51,7 +51,7 @@ class Vocabulary:
 
     def weigh(self, scale: float = 1.0) -> float:
         """Set weights f32[V] to exp((value - top) * scale), 0 below 2**-125, and return their sum."""
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             powers = (self.row - np.float32(self.top)) * np.float32(scale * LOG2_E)
             self.weights = np.where(powers >= LEAST_POWER, np.exp2(powers), np.float32(0))
         total = float(self.weights.sum(dtype=np.float64))

@@ -131,7 +131,9 @@ def bias(text: str) -> tuple[int, float]:
     """Return the id and the bias that a text like 15043=-1.5 names."""
     found = re.fullmatch(r"(\d{1,10})=([-+]?\d+(?:\.\d+)?)", text.strip())
     if found is None:
-        raise OptionError(f"--logit-bias {text!r} is not ID=BIAS; write it as 15043=-1.5 (`edgellm tokenize` tells ids)")
+        raise OptionError(
+            f"--logit-bias {text!r} is not ID=BIAS; write it as 15043=-1.5 (`edgellm tokenize` tells ids)"
+        )
     return int(found[1]), float(found[2])
 
 

@@ -60,8 +60,9 @@ def top_p(state: State, p: float, near: Nearness) -> State:
 def min_p(state: State, p: float, near: Nearness) -> State:
     if p <= 0.0:
         return state
-    bound = max(state.values()) + math.log(p)
-    near.see([abs(x - bound) for x in state.values() if x != max(state.values())])
+    top = max(state.values())
+    bound = top + math.log(p)
+    near.see([abs(x - bound) for x in state.values() if x != top])
     return only(state, [i for i, x in state.items() if x >= bound])
 
 
@@ -82,8 +83,9 @@ def typical_p(state: State, p: float, near: Nearness) -> State:
 def top_n_sigma(state: State, n: float, near: Nearness) -> State:
     if n <= 0.0:
         return state
-    bound = max(state.values()) - n * float(np.std(list(state.values())))
-    near.see([abs(x - bound) for x in state.values() if x != max(state.values())])
+    top = max(state.values())
+    bound = top - n * float(np.std(list(state.values())))
+    near.see([abs(x - bound) for x in state.values() if x != top])
     return only(state, [i for i, x in state.items() if x >= bound])
 
 
@@ -93,7 +95,8 @@ def xtc(state: State, probability: float, threshold: float, chance: float, near:
     probabilities = softmax(state)
     near.see([abs(q - threshold) for q in probabilities.values()])
     above = [i for i in best_first(state) if probabilities[i] >= threshold]
-    return only(state, [i for i in state if i not in above[:-1]])
+    left_out = set(above[:-1])
+    return only(state, [i for i in state if i not in left_out])
 
 
 def temperature(state: State, degree: float) -> State:

@@ -81,11 +81,11 @@ FIELDS = {
     "seed": st.integers(0, 9),
 }
 EVERYTHING_OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
-SIZES = st.sampled_from([1, 2, 31, 32, 33, 300, 1000, 2049, 9000])
+SIZES = st.sampled_from([1, 2, 31, 32, 33, 300, 2049, 5000])
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@settings(slow, max_examples=150)
+@settings(slow, max_examples=80)
 @given(st.sampled_from(KINDS), SIZES, st.integers(0, 2**32), st.data())
 def test_a_filter_alone_equals_its_plain_statement(
     make_vocabulary: MakeVocabulary, kind: str, size: int, seed: int, data: st.DataObject
@@ -96,7 +96,7 @@ def test_a_filter_alone_equals_its_plain_statement(
     check(make_logits(kind, size, seed), SamplingParams(**given_values), make_vocabulary(size))
 
 
-@settings(slow, max_examples=150)
+@settings(slow, max_examples=80)
 @given(st.sampled_from(KINDS), SIZES, st.integers(0, 2**32), st.fixed_dictionaries({}, optional=FIELDS), st.data())
 def test_any_chain_in_any_order_equals_its_plain_statement(
     make_vocabulary: MakeVocabulary, kind: str, size: int, seed: int, fields: dict[str, float], data: st.DataObject
