@@ -19,7 +19,7 @@ from .sampling import Logprobs, Sampler, TokenLogprobs
 
 MAX_TRIES = 1000
 """Ways of going on that may be taken back before one stays."""
-_NOTHING_LEFT = "nothing can follow here: the answer's form, banned texts, logit_bias and ignore_eos leave no token; loosen one of them"
+_NOTHING_LEFT = "nothing can follow here: form, banned, logit_bias and ignore_eos leave no token; loosen one of them"
 
 
 class Choice(NamedTuple):
@@ -112,7 +112,7 @@ class Chooser:
         """
         banned = [*forbidden, *self._banned.get(len(token_ids), ())]
         is_masked = self._constraint is not None or bool(banned) or bool(self._params.logit_bias)
-        logprobs = None
+        logprobs, raw = None, logits
         if self._params.logprobs is not None:
             raw = logits.copy() if self._sampler.changes_logits else logits  # masks leave the chosen one's as it is
             logprobs = Logprobs(raw, self._sampler.vocabulary, self._params.logprobs)
@@ -121,7 +121,8 @@ class Chooser:
         if banned:
             logits[banned] = -np.inf
         try:
-            token_id = self._sampler.choose(logits, token_ids, num_prompt)
+            is_read = logprobs is not None and logprobs.is_usable and not is_masked and raw is logits
+            token_id = self._sampler.choose(logits, token_ids, num_prompt, is_read)
         except ModelFileError:
             if is_masked and self._sampler.vocabulary.top == -np.inf:
                 raise OptionError(_NOTHING_LEFT) from None
