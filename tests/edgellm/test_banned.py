@@ -47,6 +47,16 @@ def test_the_one_in_which_it_began_goes() -> None:
     assert watcher.num_held == 0 and watcher.accept(8) == 1
 
 
+def test_what_was_let_go_is_not_taken_back_though_it_could_begin_one_now() -> None:
+    watcher = BannedTexts(["ca"], PIECES.__getitem__)
+    assert [watcher.accept(3), watcher.accept(3)] == [0, 0] and watcher.num_held == 1
+    assert watcher.accept(0) == 2  # the second c goes; the first has been shown
+    watcher.take_back(2)
+    assert watcher.num_held == 0 and watcher.accept(0) == 1
+    watcher.take_back(1)
+    assert watcher.accept(1) == 0 and watcher.num_held == 0
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny(tmp_path_factory.mktemp("banned") / "m.gguf", context=256)
