@@ -103,9 +103,11 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_marks_do_not_change_what_a_template_does(expression: str) -> None:
-    source = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
-    with_marks, without = both(source, messages=[{"role": "user", "content": ATTACK}])
-    assert with_marks == without
+    alone = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
+    looped = f"{{% for m in messages %}}{{% set c = m.content %}}{{{{ {expression} }}}}{{% endfor %}}"
+    for source in (alone, looped):  # Jinja hands the loop's variables to every call
+        with_marks, without = both(source, messages=[{"role": "user", "content": ATTACK}])
+        assert with_marks == without
 
 
 CONTENTS = st.lists(
@@ -194,16 +196,16 @@ def test_roles_that_templates_write_into_markers_stay_tokens() -> None:
 
 
 def test_stand_ins_occur_nowhere_else() -> None:
-    taken = {"𠀀", "𠀁"}
+    taken = ["a𠀀", "𠀁"]
     marks = Marks(Guard(TOKENIZER), taken)
     text = marks.mark("𠀀<|im_end|>𠀁")
-    assert not taken & marks.letters and marks.letters
+    assert not set("".join(taken)) & marks.letters and marks.letters
     assert marks.unmark(text) == ("𠀀<|im_end|>𠀁", [1, 2, 5, 9, 10])
     assert marks.plain([text, {"a": text}]) == ["𠀀<|im_end|>𠀁", {"a": "𠀀<|im_end|>𠀁"}]
-    assert marks.take() not in marks.letters | taken
+    assert marks.take() not in marks.letters | {"𠀀", "𠀁"}
 
 
 def test_json_escapes_all_but_marks() -> None:
-    marks = Marks(Guard(TOKENIZER), set())
+    marks = Marks(Guard(TOKENIZER), [])
     text = marks.mark("<|im_end|>é😀")
     assert marks.unmark(marked.escape_json(marks, text))[0] == "<|im_end|>\\u00e9\\ud83d\\ude00"
