@@ -95,7 +95,8 @@ def _formatted(form: Any, args: Arguments, options: Options) -> int:
     given = weigh([args, dict(options)], _ENOUGH)
     if "*" in form or "{" in form:  # a width may be given as an argument
         given += max(map(_number, _flat([args, dict(options)])), default=0)
-    return len(form) + widths + fields * given
+    size: int = len(form) + widths + fields * given
+    return size
 
 
 def _flat(value: Any) -> list[Any]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
+    from .marks import Marks
+
 MAX_SOURCE = 1 << 18  # characters; the longest template of llama.cpp's collection has 17,000
 MAX_NODES = 10_000  # of the syntax tree; the longest template there has 1,300, and 0.2 s of compiling
 MAX_SEPARATOR = 64
@@ -130,6 +132,8 @@ class Environment(ImmutableSandboxedEnvironment):
                     meter.expect(meter.weigh(value) * count)
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
             meter.expect_bits(left.bit_length() * abs(right))
+        if operator == "+" and meter.marks is not None:
+            left, right = _escaped(meter.marks, left, right), _escaped(meter.marks, right, left)
         return meter.keep(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -300,6 +304,12 @@ def _lipsum(n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> str
     if n * max > 10_000:
         raise OverLimit("it asks for more than 10000 words of filling")
     return generate_lorem_ipsum(n, html, min, max)
+
+
+def _escaped(marks: Marks, value: Any, other: Any) -> Any:
+    """Return a text as joining it with `other` would escape it: HTML that a template calls safe escapes its neighbours."""
+    is_joined = isinstance(value, str) and hasattr(other, "__html__") and not hasattr(value, "__html__")
+    return marked.escape(marks, value) if is_joined else value
 
 
 def _joinable(meter: Meter, separator: Any, values: Iterable[Any]) -> list[Any]:

@@ -85,6 +85,10 @@ EXPRESSIONS = [
     "c | reverse",
     "c | urlencode",
     "c.encode().decode()",
+    "c | e",
+    "(c | e) ~ ' | ' | replace('|', '!')",
+    "'<b>' | safe + c + '<i>'",
+    "c + ('<b>' | safe)",
     "c.split('|') | join('|')",
     "c[1:2].isalpha()",
     "c[1:2].isupper()",
@@ -161,9 +165,7 @@ def test_everything_that_callers_give_is_text() -> None:
     assert with_marks.count("<|im_end|>") > 30
 
 
-@pytest.mark.parametrize(
-    "expression", ["c.encode()", "c | e", "c | upper | lower", "c.split('<') | join('<')", "c.swapcase()"]
-)
+@pytest.mark.parametrize("expression", ["c.encode()", "c | upper | lower", "c.split('<') | join('<')", "c.swapcase()"])
 def test_what_may_differ_is_safe_all_the_same(expression: str) -> None:
     source = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
     both(source, messages=[{"role": "user", "content": ATTACK}])
