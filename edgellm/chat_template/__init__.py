@@ -226,7 +226,7 @@ class ChatTemplate:
         self, source: str, conversation: Conversation, request: _Request, seconds: float | None = None
     ) -> tuple[str, list[int]]:
         """Return the text and the places in it that come from users."""
-        marks = Marks(self._guard, set(source).union(*texts_in([conversation, request.given])))
+        marks = Marks(self._guard, [source, *texts_in([conversation, request.given])])
         marked = marks.mark(conversation, inside=True, exempt=ROLES)
         end = marks.take()
         if request.continues:

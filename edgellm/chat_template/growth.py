@@ -73,17 +73,19 @@ def _tabs(text: Any, args: Arguments, options: Options) -> int:
 
 
 def _replaced(text: Any, args: Arguments, options: Options) -> int:
-    text = text if isinstance(text, (str, bytes)) else str(text)
     old, new = _option(args, options, 0, "old", ""), _option(args, options, 1, "new", "")
-    if not isinstance(old, type(text)) or not isinstance(new, type(text)):
-        return 0 if not isinstance(text, str) else len(text) * (len(str(new)) + 1)
-    return len(text) + int(text.count(old)) * len(new)  # type: ignore[arg-type]
+    if isinstance(text, bytes):
+        sound = isinstance(old, bytes) and isinstance(new, bytes)
+        return int(len(text) + text.count(old) * len(new)) if sound else 0  # Python refuses the others
+    text = str(text)
+    return int(len(text) + text.count(str(old)) * len(str(new)))
 
 
-def _translated(text: Any, args: Arguments, options: Options) -> int:
+def _translated(text: str, args: Arguments, options: Options) -> int:
     table = args[0] if args else {}
     values = table.values() if isinstance(table, dict) else ()
-    return len(text) * max((len(v) for v in values if isinstance(v, str)), default=1)
+    longest: int = max((len(v) for v in values if isinstance(v, str)), default=1)
+    return len(text) * longest
 
 
 def _formatted(form: Any, args: Arguments, options: Options) -> int:
@@ -93,7 +95,8 @@ def _formatted(form: Any, args: Arguments, options: Options) -> int:
     given = weigh([args, dict(options)], _ENOUGH)
     if "*" in form or "{" in form:  # a width may be given as an argument
         given += max(map(_number, _flat([args, dict(options)])), default=0)
-    return len(form) + widths + fields * given
+    size: int = len(form) + widths + fields * given
+    return size
 
 
 def _flat(value: Any) -> list[Any]:
@@ -104,10 +107,10 @@ def _flat(value: Any) -> list[Any]:
     return [value]
 
 
-def _indented(text: Any, args: Arguments, options: Options) -> int:
+def _indented(value: Any, args: Arguments, options: Options) -> int:
     width = _option(args, options, 0, "width", 4)
     size = len(width) if isinstance(width, str) else abs(_number(width))
-    text = str(text)
+    text = str(value)
     return len(text) + (text.count("\n") + 1) * size
 
 

@@ -42,13 +42,28 @@ def filter(marks: Marks, name: str, values: Sequence[Any], options: Mapping[str,
     value = values[0]
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return None
+    if name in ("e", "escape", "forceescape"):
+        return escape(marks, value)
     if name == "urlencode":
-        return "".join(_quote(marks, piece) for piece in re.split(f"([{''.join(marks.letters)}])", value))
+        return "".join(_quote(marks, piece) for piece in _pieces(marks, value))
     if name == "replace" and len(values) >= 3 and isinstance(values[1], str) and isinstance(values[2], str):
         return _replace(value, marks.plain(value), "replace", (marks.plain(values[1]), *values[2:]), options)
     if name == "trim" and len(values) > 1:
         return _strip(value, marks.plain(value), "strip", (marks.plain(values[1]),), options)
     return None
+
+
+def escape(marks: Marks, text: str) -> str:
+    """Escape for HTML what a text says: a marked `<` becomes `&lt;`, which is no part of a token any more."""
+    from markupsafe import Markup
+    from markupsafe import escape as escape_html
+
+    def change(piece: str) -> str:
+        says = marks.plain(piece)
+        escaped = str(escape_html(says))
+        return piece if escaped == says else escaped
+
+    return Markup("".join(map(change, _pieces(marks, text))))
 
 
 def escape_json(marks: Marks, text: str) -> str:
@@ -62,6 +77,11 @@ def escape_json(marks: Marks, text: str) -> str:
         return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
     return re.sub(r"[^\x00-\x7f]", escape, text)
+
+
+def _pieces(marks: Marks, text: str) -> list[str]:
+    """Cut a text into single marks and what lies between them."""
+    return re.split(f"([{''.join(marks.letters)}])", text)
 
 
 def _quote(marks: Marks, piece: str) -> str:

@@ -7,7 +7,7 @@ nested lists and mappings; ids come from `tokenizer`. `marked.py` lets a templat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -105,10 +105,10 @@ def _worth_marking(text: str, start: int, end: int) -> set[int]:
 class Marks:
     """Replaces marked letters by stand-ins, which a template that trims, cuts or joins carries along."""
 
-    def __init__(self, guard: Guard, taken: set[str]) -> None:
-        """taken: letters that occur in the template or in what users wrote."""
+    def __init__(self, guard: Guard, taken: Sequence[str]) -> None:
+        """taken: the template and what users wrote; no stand-in occurs in them."""
         self._guard = guard
-        self._free = (c for c in map(chr, _STAND_INS) if c not in taken)
+        self._free = (c for c in map(chr, _STAND_INS) if not any(c in text for text in taken))
         self._stand_ins: dict[str, str] = {}
         self._real: dict[int, str] = {}
 
@@ -154,6 +154,8 @@ class Marks:
     def unmark(self, text: str) -> tuple[str, list[int]]:
         """Return the rendered text with its real letters, and the sorted places that were marked."""
         text = repair(text)  # now, because it moves places
+        if not self._is_marked(text):
+            return text, []
         letters = self.letters
         places = [i for i, letter in enumerate(text) if letter in letters]
         return text.translate(self._real), places

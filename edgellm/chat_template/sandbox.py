@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
+    from .marks import Marks
+
 MAX_SOURCE = 1 << 18  # characters; the longest template of llama.cpp's collection has 17,000
 MAX_NODES = 10_000  # of the syntax tree; the longest template there has 1,300, and 0.2 s of compiling
 MAX_SEPARATOR = 64
@@ -49,6 +51,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 # Where Jinja hands one of these to a filter first, it is no value of the template.
 _PASSES = "jinja_pass_arg"
+# Variables of the loop or block that Jinja's code hands to every call beside the template's own arguments.
+_JINJAS_OWN = ("_loop_vars", "_block_vars")
 
 
 class Refusal(Exception):
@@ -72,8 +76,9 @@ class Environment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         for name, function in list(self.filters.items()):
             self.filters[name] = _metered_filter(name, function)
-        for name, test in list(self.tests.items()):
-            self.tests[name] = _metered_test(test)
+        tests: dict[str, Any] = self.tests
+        for name, test in list(tests.items()):
+            tests[name] = _metered_test(test)
         self.globals |= {
             "raise_exception": _raise_exception,
             "namespace": TemplateNamespace,
@@ -99,7 +104,7 @@ class Environment(ImmutableSandboxedEnvironment):
         joined: str = meter.keep(markup_join(parts) if escaped else str_join(texts))
         return joined
 
-    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, parts: Iterable[str]) -> str:
         """Join what a macro or a block wrote."""
         meter, texts, size = METER.get(), [], 0
         for part in parts:
@@ -127,6 +132,8 @@ class Environment(ImmutableSandboxedEnvironment):
                     meter.expect(meter.weigh(value) * count)
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
             meter.expect_bits(left.bit_length() * abs(right))
+        if operator == "+" and meter.marks is not None:
+            left, right = _escaped(meter.marks, left, right), _escaped(meter.marks, right, left)
         return meter.keep(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -137,14 +144,12 @@ class Environment(ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if owner is not None and not isinstance(__obj, Macro):
             name = str(getattr(__obj, "__name__", ""))
-            growth.check_method(meter, name, owner, args, kwargs)
-            if isinstance(owner, str):
-                if name == "join":
-                    args = (_joinable(meter, owner, args[0]), *args[1:]) if args else args
-                if meter.marks is not None and __self.is_safe_callable(__obj):
-                    # Jinja hands the variables of a loop and of a block along with every call: they are its own.
-                    given = {k: v for k, v in kwargs.items() if k not in ("_loop_vars", "_block_vars")}
-                    return meter.keep(marked.call(meter.marks, __obj, owner, name, args, given))
+            options = {key: value for key, value in kwargs.items() if key not in _JINJAS_OWN}
+            growth.check_method(meter, name, owner, args, options)
+            if isinstance(owner, (str, bytes)) and name == "join" and args:
+                args = (_joinable(meter, owner, args[0]), *args[1:])
+            if isinstance(owner, str) and meter.marks is not None and __self.is_safe_callable(__obj):
+                return meter.keep(marked.call(meter.marks, __obj, owner, name, args, options))
         meter.enter()
         try:
             return meter.keep(super().call(__context, __obj, *args, **kwargs))
@@ -301,10 +306,17 @@ def _lipsum(n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> str
     return generate_lorem_ipsum(n, html, min, max)
 
 
+def _escaped(marks: Marks, value: Any, other: Any) -> Any:
+    """Return a text as joining it with `other` would escape it: HTML that a template calls safe escapes its neighbours."""
+    is_joined = isinstance(value, str) and hasattr(other, "__html__") and not hasattr(value, "__html__")
+    return marked.escape(marks, value) if is_joined else value
+
+
 def _joinable(meter: Meter, separator: Any, values: Iterable[Any]) -> list[Any]:
     """Return values that can be joined without growing too large; they may come from a generator."""
     values = list(values)
-    meter.expect(sum(len(v) for v in values if isinstance(v, str)) + len(str(separator)) * len(values))
+    between = len(separator) if isinstance(separator, (str, bytes)) else len(str(separator))
+    meter.expect(sum(len(v) for v in values if isinstance(v, (str, bytes))) + between * len(values))
     return values
 
 

@@ -68,12 +68,16 @@ LARGE = [
         )
     ),
     doubled("ns.b = ns.b + ns.b"),
+    doubled("ns.b = ns.b.replace('a'.encode(), ns.b)"),
     "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}"
     "{% set ns.x = y %}{% endfor %}",
     "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns = namespace(x='ab') %}"
     "{% for i in range(99) %}{% set ns.x = m(ns.x) %}{% endfor %}",
     "{% autoescape true %}{% set ns = namespace(x='<') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}"
     "{% endfor %}{% endautoescape %}",
+    "{{ ('a' * 9999).encode().join(['a'.encode()] * 99) }}",
+    "{{ ('a' * 9999) | join(range(99)) }}{{ range(99) | join('a' * 9999) }}",
+    "{{ ('a' * 999).encode().replace('a'.encode(), ('b' * 999).encode()) }}",
     "{{ 'a' | center(99999999) }}",
     "{{ 'a'.ljust(99999999) }}",
     "{{ 'a'.zfill(width=99999999) }}",

@@ -85,6 +85,10 @@ EXPRESSIONS = [
     "c | reverse",
     "c | urlencode",
     "c.encode().decode()",
+    "c | e",
+    "(c | e) ~ ' | ' | replace('|', '!')",
+    "'<b>' | safe + c + '<i>'",
+    "c + ('<b>' | safe)",
     "c.split('|') | join('|')",
     "c[1:2].isalpha()",
     "c[1:2].isupper()",
@@ -103,9 +107,11 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_marks_do_not_change_what_a_template_does(expression: str) -> None:
-    source = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
-    with_marks, without = both(source, messages=[{"role": "user", "content": ATTACK}])
-    assert with_marks == without
+    alone = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
+    looped = f"{{% for m in messages %}}{{% set c = m.content %}}{{{{ {expression} }}}}{{% endfor %}}"
+    for source in (alone, looped):  # Jinja hands the loop's variables to every call
+        with_marks, without = both(source, messages=[{"role": "user", "content": ATTACK}])
+        assert with_marks == without
 
 
 CONTENTS = st.lists(
@@ -159,9 +165,7 @@ def test_everything_that_callers_give_is_text() -> None:
     assert with_marks.count("<|im_end|>") > 30
 
 
-@pytest.mark.parametrize(
-    "expression", ["c.encode()", "c | e", "c | upper | lower", "c.split('<') | join('<')", "c.swapcase()"]
-)
+@pytest.mark.parametrize("expression", ["c.encode()", "c | upper | lower", "c.split('<') | join('<')", "c.swapcase()"])
 def test_what_may_differ_is_safe_all_the_same(expression: str) -> None:
     source = f"{{% set c = messages[0].content %}}{{{{ {expression} }}}}"
     both(source, messages=[{"role": "user", "content": ATTACK}])
@@ -194,16 +198,16 @@ def test_roles_that_templates_write_into_markers_stay_tokens() -> None:
 
 
 def test_stand_ins_occur_nowhere_else() -> None:
-    taken = {"𠀀", "𠀁"}
+    taken = ["a𠀀", "𠀁"]
     marks = Marks(Guard(TOKENIZER), taken)
     text = marks.mark("𠀀<|im_end|>𠀁")
-    assert not taken & marks.letters and marks.letters
+    assert not set("".join(taken)) & marks.letters and marks.letters
     assert marks.unmark(text) == ("𠀀<|im_end|>𠀁", [1, 2, 5, 9, 10])
     assert marks.plain([text, {"a": text}]) == ["𠀀<|im_end|>𠀁", {"a": "𠀀<|im_end|>𠀁"}]
-    assert marks.take() not in marks.letters | taken
+    assert marks.take() not in marks.letters | {"𠀀", "𠀁"}
 
 
 def test_json_escapes_all_but_marks() -> None:
-    marks = Marks(Guard(TOKENIZER), set())
+    marks = Marks(Guard(TOKENIZER), [])
     text = marks.mark("<|im_end|>é😀")
     assert marks.unmark(marked.escape_json(marks, text))[0] == "<|im_end|>\\u00e9\\ud83d\\ude00"
