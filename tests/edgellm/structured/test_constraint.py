@@ -97,7 +97,7 @@ def test_forced_tokens_are_the_usual_ones_and_stop_where_a_choice_begins() -> No
     assert b"circle".startswith(b"c" + rest[:5]) and b'ircle"}'.startswith(rest)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(["schema", "json", "regex", "grammar", "choices"]))
 def test_any_way_back_leads_to_the_same_masks(rng: Any, kind: str) -> None:
     form = {
