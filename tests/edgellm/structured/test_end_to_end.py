@@ -92,7 +92,7 @@ def test_forced_tokens_take_no_pass_each_and_change_no_text(llm: LLM, monkeypatc
     assert all(done.finish_reason == "stop" and json.loads(done.text) for done in quick)
 
 
-def test_json_that_was_cut_says_so(llm: LLM) -> None:
+def test_o23_json_that_was_cut_says_so(llm: LLM) -> None:
     done = llm.generate("hello", json=True, max_tokens=3, temperature=0.0)
     assert done.finish_reason == "length" and len(done.token_ids) == 3
 
