@@ -106,7 +106,7 @@ class _Source:
     def __init__(self, tokenizer: Tokenizer, eos_id: int, encode: Callable[[str], list[int]]) -> None:
         self.eos_token_id = eos_id
         self.bos_token_id = tokenizer.bos_id
-        self.special_token_ids = [i for i in range(tokenizer.vocab_size) if tokenizer.is_control(i)]
+        self.special_token_ids = tokenizer.control_ids
         self.tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         for i in self.special_token_ids:  # no byte of UTF-8: a control token never is text
             self.tokens[i] = b"\xff" + tokenizer.token_text(i).encode()

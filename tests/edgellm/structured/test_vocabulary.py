@@ -83,3 +83,9 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_control_ids_are_those_of_is_control() -> None:
+    tokenizer = Tokenizer(make_spm(900))
+    assert tokenizer.control_ids == [i for i in range(900) if tokenizer.is_control(i)]
+    assert len(tokenizer.control_ids) > 5
