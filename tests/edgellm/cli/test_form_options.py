@@ -34,18 +34,25 @@ def test_json_output_asks_for_no_form(fake_llm: Any) -> None:
     assert fake_llm.params == [SamplingParams()]
 
 
-@pytest.mark.parametrize(("option", "field"), [("--json-schema-file", "schema"), ("--grammar-file", "grammar")])
-def test_files_arrive(fake_llm: Any, tmp_path: Path, option: str, field: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "field", "text"),
+    [("--json-schema-file", "schema", SCHEMA), ("--grammar-file", "grammar", 'root ::= "\u00e9"')],
+)
+def test_files_arrive(fake_llm: Any, tmp_path: Path, option: str, field: str, text: str) -> None:
     path = tmp_path / "form"
-    path.write_bytes(b"\xef\xbb\xbf" + SCHEMA.encode())
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert main(["run", "Hi", option, str(path)]) == 0
-    assert getattr(fake_llm.params[0], field) == SCHEMA
+    assert getattr(fake_llm.params[0], field) == text
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--json-object", "--regex", "a"], "cannot be combined"),
+        (["--regex", "(?=a)b"], "look-ahead and look-behind, is not supported"),
+        (["--regex", "(a"], "regex cannot be used: unclosed group"),
+        (["-j", '{"not": {}}'], '["not"]'),
+        (["--grammar", "root ::= b"], "no rule 'b'"),
         (["--regex", ""], "--regex must be a non-empty text"),
         (["--choice", ""], "--choices must hold non-empty texts"),
         (["--grammar", "a", "--grammar-file", "b"], "give --grammar or --grammar-file, not both"),

@@ -13,7 +13,7 @@ from tiny_vocabulary import make_bpe, make_spm
 
 from edgellm.config import SamplingParams
 from edgellm.errors import OptionError, UnsupportedError
-from edgellm.structured import make_constraint
+from edgellm.structured import compiling, make_constraint
 from edgellm.structured import vocabulary as module
 from edgellm.structured.vocabulary import vocabulary_of
 from edgellm.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def test_grammars_are_kept_a_few_at_a_time() -> None:
 
 
 def test_a_grammar_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_COMPILE_S", 0)
+    monkeypatch.setattr(compiling, "MAX_COMPILE_S", 0)
     tokenizer = Tokenizer(make_bpe(400))
     params = SamplingParams(schema={"type": "integer", "multipleOf": 9973})
     with pytest.raises(OptionError, match="longer than 0 seconds"):
