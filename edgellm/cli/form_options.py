@@ -8,6 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
+from ..config import SamplingParams
 from ..errors import OptionError
 from .parser import Parser
 
@@ -37,6 +38,14 @@ def form_fields(args: Namespace) -> dict[str, Any]:
         "grammar": _one_of("grammar", args.grammar, args.grammar_file),
         "choices": tuple(args.choice),
     }
+
+
+def check_form(params: SamplingParams) -> None:
+    """Raise OptionError or UnsupportedError for a form that no model could keep."""
+    if params.is_structured:
+        from .. import structured
+
+        structured.check_form(params)
 
 
 def _one_of(name: str, text: str | None, path: str | None) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..config import DEFAULT_MODEL, SamplingParams
 from ..errors import OptionError
 from . import loading
-from .form_options import add_form
+from .form_options import add_form, check_form
 from .options import MODEL_HELP, add_engine, add_sampling, engine_config, read_text, sampling_params
 from .parser import Parser
 from .terminal import note, tell_dropped, write_piece
@@ -54,6 +54,7 @@ def add_arguments(parser: Parser) -> None:
 def execute(args: Namespace) -> int:
     """Run the command and return its exit code."""
     config, params = engine_config(args), sampling_params(args)  # mistakes first, before anything is fetched
+    check_form(params)
     model, words = split_words(args.words)
     text = read_text(words)
     with loading.load_llm(model, config) as llm:

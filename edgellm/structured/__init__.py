@@ -15,7 +15,16 @@ from ..tokenizer import Tokenizer
 from .response_format import from_response_format
 from .result import result_of
 
-__all__ = ["from_response_format", "make_constraint", "result_of"]
+__all__ = ["check_form", "from_response_format", "make_constraint", "result_of"]
+
+
+def check_form(params: SamplingParams) -> None:
+    """Raise what `make_constraint` would, where that does not depend on a model: before one is loaded."""
+    if params.is_structured:
+        from .compiling import check_grammar
+        from .grammar import grammar_of
+
+        check_grammar(grammar_of(params))
 
 
 def make_constraint(params: SamplingParams, tokenizer: Tokenizer, eog_ids: Collection[int]) -> Constraint:

@@ -58,9 +58,8 @@ def find_endless(root: dict[str, Any]) -> str | None:
                     ending.append(need[0])
     if open_needs[id(root)] == 0:
         return None
-    return min(
-        schema["$ref"] for key, schema in objects.items() if open_needs[key] and isinstance(schema.get("$ref"), str)
-    )
+    refs: list[str] = [s["$ref"] for key, s in objects.items() if open_needs[key] and isinstance(s.get("$ref"), str)]
+    return min(refs)
 
 
 def _needs(root: Any, schema: dict[str, Any]) -> Iterator[list[Any]]:

@@ -30,8 +30,8 @@ def to_lark(text: str) -> str:
     if ROOT not in rules:
         raise OptionError("grammar has no beginning: GBNF wants a rule `root ::= ...`")
     used = {name: _names_in(body) for name, body in rules.items()}
-    for name, names in used.items():
-        for missing in names - rules.keys():
+    for name, others in used.items():
+        for missing in others - rules.keys():
             raise OptionError(f"grammar has no rule {missing!r}, which {name!r} uses")
     plain = _find_plain(used)
     names = {name: f"T{i}" if name in plain else f"r{i}" for i, name in enumerate(rules)}

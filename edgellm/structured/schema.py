@@ -42,7 +42,7 @@ def schema_text(schema: Any) -> str:
 
 def _load(schema: Any) -> Any:
     if is_model(schema):
-        return schema.model_json_schema()
+        return _close(schema.model_json_schema())
     if not isinstance(schema, str):
         return dict(schema) if isinstance(schema, Mapping) else schema
     if len(schema) > MAX_SCHEMA_CHARS:
@@ -53,6 +53,20 @@ def _load(schema: Any) -> Any:
         raise OptionError(f"schema is nested too deeply; the limit is {MAX_DEPTH} levels") from None
     except ValueError as error:
         raise OptionError(f"schema is not JSON: {error}") from None
+
+
+def _close(schema: dict[str, Any]) -> dict[str, Any]:
+    """Let objects hold what their classes have and nothing else, unless the class itself says more: it would be dropped."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if value.get("type") == "object" and isinstance(value.get("properties"), dict):
+                value.setdefault("additionalProperties", False)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return schema
 
 
 def _dump(value: dict[str, Any]) -> str:

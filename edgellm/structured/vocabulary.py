@@ -1,7 +1,8 @@
 """A model's tokens as llguidance wants them, made once a model and kept as long as its tokenizer lives.
 
 Knows tokens and compiled grammars, no request. For 262,144 tokens it takes about two seconds and 100 MB, for 49,152 a
-quarter of a second: only a model that is asked for structured output pays. Next hop: `constraint.py`.
+quarter of a second: only a model that is asked for structured output pays. llguidance keeps Python's lock for half of that
+time. Next hops: `compiling.py`, `constraint.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EdgeLLMError, OptionError, UnsupportedError
+from ..errors import UnsupportedError
 from ..tokenizer import Tokenizer
 from .bitmask import Bits, bits_of
+from .compiling import compile_grammar
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from .grammar import Grammar
 
 _KEPT_GRAMMARS = 8
-MAX_COMPILE_S = 15
-_STACK_BYTES = 64 << 20  # the compiler recurses; the stack of a caller's thread may be half a megabyte
 
 _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[Tokenizer, dict[frozenset[int], Vocabulary]] = weakref.WeakKeyDictionary()
@@ -59,7 +59,7 @@ class Vocabulary:
         with self._lock:
             matcher = self._grammars.get(grammar.text)
         if matcher is None:
-            matcher = _compile(self._parser_tokens, grammar)  # may take seconds: others go on meanwhile
+            matcher = compile_grammar(self._parser_tokens, grammar)  # may take seconds: others go on meanwhile
         with self._lock:
             self._grammars[grammar.text] = matcher
             self._grammars.move_to_end(grammar.text)
@@ -106,7 +106,7 @@ class _Source:
     def __init__(self, tokenizer: Tokenizer, eos_id: int, encode: Callable[[str], list[int]]) -> None:
         self.eos_token_id = eos_id
         self.bos_token_id = tokenizer.bos_id
-        self.special_token_ids = [i for i in range(tokenizer.vocab_size) if tokenizer.is_control(i)]
+        self.special_token_ids = tokenizer.control_ids
         self.tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         for i in self.special_token_ids:  # no byte of UTF-8: a control token never is text
             self.tokens[i] = b"\xff" + tokenizer.token_text(i).encode()
@@ -114,66 +114,3 @@ class _Source:
 
     def __call__(self, text: str) -> list[int]:
         return self._encode(text)
-
-
-def _compile(tokens: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """Compile a grammar and look at its first step, which finds what is impossible from the start.
-
-    In a thread of its own, for its stack and because nothing can interrupt it: one that takes too long is left behind.
-    """
-    from llguidance import LLMatcher, LLParserLimits
-
-    made: list[LLMatcher] = []
-    faults: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            matcher = LLMatcher(tokens, grammar.text, log_level=0, limits=LLParserLimits(verbose_errors=False))
-            if not matcher.is_error():
-                matcher.compute_bitmask()
-            made.append(matcher)
-        except BaseException as error:  # a panic of the compiler is no Exception
-            faults.append(error)
-
-    thread = _start_with_stack(run)
-    thread.join(MAX_COMPILE_S)
-    if thread.is_alive():
-        raise OptionError(f"{grammar.name} takes longer than {MAX_COMPILE_S} seconds to compile; make it simpler")
-    if faults:
-        raise OptionError(f"{grammar.name} cannot be compiled: {_one_line(str(faults[0]))}")
-    if made[0].is_error():
-        raise _explain(grammar, made[0].get_error())
-    return made[0]
-
-
-def _start_with_stack(function: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=function, name="edgellm-grammar", daemon=True)
-    with _lock:  # the size holds for all threads that start meanwhile, which costs them nothing
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(before)
-    return thread
-
-
-_UNSUPPORTED = ("Unimplemented", "Unknown format", "not supported", "not yet supported", "retriev", "lookaround")
-
-
-def _explain(grammar: Grammar, message: str) -> EdgeLLMError:
-    """Turn the compiler's complaint into one line of ours."""
-    text = _one_line(message)
-    if "NoExtension" in text:
-        return OptionError(f"{grammar.name} is impossible: no text has this form")
-    if "coerce_one_of" in text:
-        text = "oneOf, unless its cases clearly exclude one another; write anyOf"
-        return UnsupportedError(f"{grammar.name} asks for what cannot be kept: {text}")
-    if any(mark in text for mark in _UNSUPPORTED):
-        return UnsupportedError(f"{grammar.name} asks for what cannot be kept: {text}; leave that out")
-    return OptionError(f"{grammar.name} cannot be used: {text}")
-
-
-def _one_line(message: str, limit: int = 300) -> str:
-    """The first lines of a message, on one."""
-    text = " ".join(message.split("<state>")[0].split())
-    return text if len(text) <= limit else text[:limit] + " ..."

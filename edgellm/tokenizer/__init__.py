@@ -124,6 +124,12 @@ class Tokenizer:
         """Return the control or user-defined token that a text is, or None."""
         return self._splitter.get(text)
 
+    @property
+    def control_ids(self) -> list[int]:
+        """The ids of all control tokens."""
+        ids: list[int] = np.flatnonzero(np.isin(self._types, (vocab.CONTROL, vocab.UNKNOWN))).tolist()
+        return ids
+
     def find_guarded(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Return where the next spelling of a token that users must not spell begins and ends, or None."""
         return self._splitter.guard.find(text, start)

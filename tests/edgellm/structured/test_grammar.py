@@ -18,7 +18,7 @@ def test_a_regular_expression_matches_the_whole_answer() -> None:
         assert not accepts(text, regex=r"\d{4}-\d\d-\d\d")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), min_size=1, max_size=5))
 def test_choices_are_taken_letter_by_letter(choices: list[str]) -> None:
     for text in choices:

@@ -22,10 +22,22 @@ class Point(BaseModel):
 
 def test_the_same_schema_in_each_shape() -> None:
     as_dict = Point.model_json_schema()
-    assert json.loads(schema_text(Point)) == json.loads(schema_text(json.dumps(as_dict))) == as_dict
+    assert json.loads(schema_text(Point)) == {**as_dict, "additionalProperties": False}
+    assert json.loads(schema_text(json.dumps(as_dict))) == json.loads(schema_text(as_dict)) == as_dict
     for schema in (Point, as_dict, json.dumps(as_dict)):
         assert accepts('{"x": 3, "label": null}', schema=schema)
         assert not accepts('{"label": null}', schema=schema)
+
+
+def test_an_object_of_a_class_holds_what_the_class_has() -> None:
+    class Open(BaseModel, extra="allow"):
+        inner: Point
+        more: dict[str, int]
+
+    more = '{"x": 1, "label": null, "y": 2}'
+    assert accepts(more, schema=Point.model_json_schema()) and not accepts(more, schema=Point)
+    assert accepts('{"inner": {"x": 1}, "more": {"k": 1}, "y": 2}', schema=Open)
+    assert not accepts('{"inner": {"x": 1, "y": 2}, "more": {}}', schema=Open)
 
 
 def test_a_class_is_a_model_by_what_it_can() -> None:
