@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Timings:
     """How long an answer took. Tokens per second are 0 where nothing was measured.
 
-    load_s: loading the model. queued_s: from the request to its first step, tokenizing included. ttft_s: from the request to the first token, tokenizing and queueing included.
+    load_s: loading the model. ttft_s: from the request to the first token, tokenizing and queueing included.
     prefill_tokens: tokens of the prompt. decode_tokens: tokens that decode steps made, which is all but the first.
+    queued_s: from the request to its first step, tokenizing included.
     reused_tokens: tokens of the prompt that were in the cache already; prefill_tps counts the others.
     """
 

@@ -43,7 +43,7 @@ class Estimate:
     cache_bytes: of keys and values that max_sequences sequences of max_context tokens come to use; twice as much is taken
     for what earlier ones leave, where there is the memory and no cache_memory is set. peak_bytes: weights, cache and
     everything else. available_bytes: what this process may still take. max_context: tokens of a sequence, None for no end.
-    decode_tps, prefill_tps: tokens per second to expect, roughly: of one answer with 512 tokens in the cache, and of a long prompt.
+    decode_tps, prefill_tps: tokens per second to expect, roughly: of an answer with 512 tokens in the cache, of a prompt.
     num_missing_kernels: kernels that the first load would compile, a second or two each.
     """
 

@@ -1,4 +1,4 @@
-"""AsyncLLM on a scripted model: many tasks, many loops, every way of leaving. Cases O16, O23."""
+"""AsyncLLM on a scripted model: many tasks, many loops, every way of leaving. Cases O12, O13."""
 
 from __future__ import annotations
 

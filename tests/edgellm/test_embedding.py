@@ -1,4 +1,4 @@
-"""Embeddings on tiny models with real kernels: near the reference, the same bits in any company. Case O22's API half."""
+"""Embeddings on tiny models with real kernels: near the reference, the same bits in any company."""
 
 from __future__ import annotations
 

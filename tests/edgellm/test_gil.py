@@ -1,4 +1,4 @@
-"""Python goes on while a model computes: a window's 60 Hz tick beside generation. Case O19's kind."""
+"""Python goes on while a model computes: a window's 60 Hz tick beside generation."""
 
 from __future__ import annotations
 
