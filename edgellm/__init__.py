@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from .config import EngineConfig, SamplingParams
     from .errors import EdgeLLMError
     from .llm import LLM
+    from .stream import Stream
     from .tokenizer import Tokenizer
 
-__all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Tokenizer", "__version__"]
+__all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Stream", "Tokenizer", "__version__"]
 
 _HOMES = {
     "LLM": "llm",
     "Completion": "completion",
+    "Stream": "stream",
     "Tokenizer": "tokenizer",
     "EngineConfig": "config",
     "SamplingParams": "config",

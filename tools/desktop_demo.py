@@ -37,10 +37,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from edgellm import LLM, Completion, EdgeLLMError, SamplingParams
+from edgellm import LLM, Completion, EdgeLLMError, SamplingParams, Stream
 
 MODELS = ("smollm2",)
 DRAW_MS = 33
+BUBBLE_WIDTH = 560
 PATIENCE_S = 2.0  # how long leaving waits for a thread
 STYLE = """
 #user { background: palette(highlight); color: palette(highlighted-text); }
@@ -74,6 +75,7 @@ class Talker(QObject):
         super().__init__()
         self.llm: LLM | None = None
         self._thread: threading.Thread | None = None
+        self._stream: Stream | None = None
         self._stop = threading.Event()
         self._has_left = False
 
@@ -93,6 +95,8 @@ class Talker(QObject):
     def stop(self) -> None:
         """Stop the answer; what there is of it comes as `answered`, with finish_reason "cancelled"."""
         self._stop.set()
+        if (stream := self._stream) is not None:
+            stream.close()  # also while the prompt is being read
 
     def leave(self) -> None:
         """Stop everything and free the model. Nothing is told afterwards."""
@@ -140,10 +144,12 @@ class Talker(QObject):
     def _answer(self, messages: list[Message], params: SamplingParams) -> None:
         assert self.llm is not None
         with self.llm.chat_stream(messages, params) as stream:
+            self._stream = stream
+            if self._stop.is_set():  # before there was a stream to close
+                stream.close()
             for piece in stream:
                 self._tell(self.pieced, piece)
-                if self._stop.is_set():
-                    break
+        self._stream = None
         assert stream.completion is not None
         self._tell(self.answered, stream.completion)
 
@@ -162,6 +168,7 @@ class Bubble(QLabel):
         document.setDefaultFont(self.font())
         document.setMarkdown(text, QTextDocument.MarkdownFeature.MarkdownNoHTML)
         self.setText(document.toHtml())
+        self.setFixedWidth(min(int(document.idealWidth()) + 40, BUBBLE_WIDTH))
 
 
 class Conversation(QScrollArea):
@@ -170,35 +177,32 @@ class Conversation(QScrollArea):
     def __init__(self) -> None:
         super().__init__(objectName="conversation", widgetResizable=True, frameShape=QFrame.Shape.NoFrame)
         self.messages: list[Message] = []
+        self._bubbles: list[Bubble] = []
         self._column = QVBoxLayout(spacing=10)
-        self._column.addStretch()
+        self._column.addStretch()  # the first message is at the bottom, above what is written next
         inner = QWidget()
         inner.setLayout(self._column)
         self.setWidget(inner)
         self.verticalScrollBar().rangeChanged.connect(lambda _, high: self.verticalScrollBar().setValue(high))
 
-    def add(self, role: str, text: str) -> Bubble:
+    def add(self, role: str, text: str) -> None:
         """Put a message below the others."""
         self.messages.append({"role": role, "content": text})
         bubble, row = Bubble(role, text), QHBoxLayout()
-        row.addWidget(bubble, 5)
-        row.insertStretch(0 if role == "user" else 1, 1)
+        self._bubbles.append(bubble)
+        row.addWidget(bubble)
+        row.insertStretch(0 if role == "user" else 1)
         self._column.addLayout(row)
-        return bubble
 
     def grow(self, text: str) -> None:
         """Give the last message its text so far."""
         self.messages[-1]["content"] = text
-        bubble = self._column.itemAt(self._column.count() - 1).layout().itemAt(0).widget()
-        assert isinstance(bubble, Bubble)
-        bubble.set_text(text)
+        self._bubbles[-1].set_text(text)
 
     def remove_last(self) -> Message:
         """Take the last message away."""
-        row = self._column.takeAt(self._column.count() - 1).layout()
-        while (item := row.takeAt(0)) is not None:
-            if (bubble := item.widget()) is not None:
-                bubble.deleteLater()
+        self._column.takeAt(self._column.count() - 1).deleteLater()
+        self._bubbles.pop().deleteLater()
         return self.messages.pop()
 
     def clear(self) -> None:
