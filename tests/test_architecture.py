@@ -32,7 +32,7 @@ LAYERS = (
     ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine"),
     ("structured", "tool_calls", "completion", "request"),
     ("llm", "stream", "async_llm"),
-    ("cli", "server", "__main__"),
+    ("cli", "server", "__main__", "__pyinstaller"),
 )
 # Narrower than the layers: who may not import what, and why.
 FORBIDDEN = (

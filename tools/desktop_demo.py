@@ -41,14 +41,13 @@ from edgellm import LLM, Completion, EdgeLLMError, SamplingParams, Stream
 
 MODELS = ("smollm2",)
 DRAW_MS = 33
-BUBBLE_WIDTH = 560
+BUBBLE_WIDTH, PADDING = 560, 12
 PATIENCE_S = 2.0  # how long leaving waits for a thread
-STYLE = """
-#user { background: palette(highlight); color: palette(highlighted-text); }
-#assistant { background: palette(alternate-base); }
-#user, #assistant { border-radius: 10px; padding: 8px 12px; }
-#conversation { border: 0; background: palette(base); }
-#error { color: #d33; }
+STYLE = f"""
+#user {{ background: palette(highlight); color: palette(highlighted-text); }}
+#assistant {{ background: palette(base); }}
+#user, #assistant {{ border-radius: 10px; padding: 8px {PADDING}px; }}
+#error {{ color: #d33; }}
 """
 
 Message = dict[str, str]
@@ -168,14 +167,14 @@ class Bubble(QLabel):
         document.setDefaultFont(self.font())
         document.setMarkdown(text, QTextDocument.MarkdownFeature.MarkdownNoHTML)
         self.setText(document.toHtml())
-        self.setFixedWidth(min(int(document.idealWidth()) + 40, BUBBLE_WIDTH))
+        self.setFixedWidth(min(int(document.idealWidth()) + 2 * PADDING + 2, BUBBLE_WIDTH))
 
 
 class Conversation(QScrollArea):
     """The messages, and which the model is shown."""
 
     def __init__(self) -> None:
-        super().__init__(objectName="conversation", widgetResizable=True, frameShape=QFrame.Shape.NoFrame)
+        super().__init__(widgetResizable=True, frameShape=QFrame.Shape.NoFrame)
         self.messages: list[Message] = []
         self._bubbles: list[Bubble] = []
         self._column = QVBoxLayout(spacing=10)
