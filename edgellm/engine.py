@@ -17,6 +17,7 @@ from .cache.kv import KVCache
 from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
 from .errors import ContextError, EdgeLLMError, OptionError
+from .kernels.ops import Aborted
 from .runner import Backend, Runner
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
@@ -53,12 +54,18 @@ class Engine:
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
         self._scheduler = Scheduler(cache, config.prefill_chunk)
-        self._is_closed = False
+        self._works: list[Work] = []  # what the step that is on computes
+        self._is_closed = self._is_ending = False
 
     @property
     def has_work(self) -> bool:
         """True while a sequence runs or waits."""
         return self._scheduler.has_work
+
+    @property
+    def can_run(self) -> bool:
+        """True while a step would do something; False until a sequence comes or a reader catches up."""
+        return not self._is_closed and self._scheduler.can_run
 
     def check(self, sequence: Sequence) -> None:
         """Raise what `add` would: ContextError if the prompt leaves no room, OptionError if empty or out of range."""
@@ -88,20 +95,43 @@ class Engine:
         self._scheduler.add(sequence)
 
     def step(self) -> list[tuple[Sequence, int]]:
-        """Run every sequence in flight once and return the new ids, each with its sequence.
+        """Run every sequence in flight once and return the new ids, each with its sequence; nothing if it is interrupted.
 
         Mostly one a sequence; a constraint may force several at once, and ids that are taken back are not among them.
         """
         self._require_open()
-        works = self._scheduler.schedule()
-        if not works:
-            return []
-        logits = self.runner.forward(make_batch(works, self._cache.tables))
+        works = self._works = self._scheduler.schedule()
+        try:
+            if not works or self._is_for_nothing(works):
+                return []
+            logits = self.runner.forward(make_batch(works, self._cache.tables))
+        except Aborted:
+            return []  # no sequence has moved: what the cache got is written again
+        finally:
+            self._works = []
         return [
             (work.sequence, token_id)
             for work, rows in split_logits(works, logits)
             for token_id in self._take(work, rows)
         ]
+
+    def interrupt(self, sequence: Sequence | None = None) -> None:
+        """End the running step early, undone, if it is for nothing once `sequence` (None: all) has ended; from any thread.
+
+        What others have in that step is computed again: for a prompt that pays, for a token beside theirs it does not.
+        """
+        # First said, then looked: a step that begins meanwhile sees it itself.
+        if sequence is None:
+            self._is_ending = True
+        else:
+            sequence.is_unwanted = True
+        if self._is_for_nothing(self._works):
+            self.runner.abort()
+
+    def fail(self, error: BaseException) -> None:
+        """End those that run with an error that a step raised."""
+        for sequence in self._scheduler.running or self._scheduler.sequences:
+            self._end(sequence, "error", error)
 
     def cancel(self, sequence: Sequence, reason: str = "cancelled") -> None:
         """End a sequence and free its slot at once; harmless if it has ended."""
@@ -115,6 +145,11 @@ class Engine:
         for sequence in self._scheduler.sequences:
             self._end(sequence, "error", EdgeLLMError("the model was closed before this answer was complete"))
         self.runner.close()
+
+    def _is_for_nothing(self, works: list[Work]) -> bool:
+        if self._is_ending:
+            return bool(works)
+        return any(work.sequence.is_unwanted and (work.num_tokens > 1 or len(works) == 1) for work in works)
 
     def _take(self, work: Work, rows: NDArray[np.float32]) -> list[int]:
         """Note a share of work as done; if it ends in a logit row, choose the next id, and those that it forces."""
@@ -134,7 +169,7 @@ class Engine:
         try:
             choice = sequence.chooser.choose(rows[0], sequence.token_ids, sequence.num_prompt)
             return self._append(sequence, choice)
-        except EdgeLLMError as error:  # of this sequence alone: the others of the step go on
+        except Exception as error:  # of this sequence alone: the others of the step go on
             self._end(sequence, "error", error)
             return []
 
@@ -165,7 +200,7 @@ class Engine:
             sequence.num_cached = 0
             self._cache.rewind(sequence.slot, 0)
 
-    def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
+    def _end(self, sequence: Sequence, reason: str, error: BaseException | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)
         sequence.finish(reason, error)
 

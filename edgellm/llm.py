@@ -19,7 +19,7 @@ from .choosing import Chooser
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
 from .errors import EdgeLLMError, OptionError, UnsupportedError
-from .request import merge_params, whole_numbers
+from .request import merge_params, split_callbacks, whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
@@ -101,13 +101,17 @@ class LLM:
     ) -> Completion:
         """Continue a prompt, text or token ids, as it is. `overrides` are fields of SamplingParams.
 
+        on_prefill=function: called with (done, total) tokens of the prompt while they are computed, in this thread.
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
         Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room.
         """
-        return _exhaust(self.stream(prompt, params, **overrides))
+        return self.stream(prompt, params, **overrides).finish()
 
     def stream(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Stream:
-        """Like `generate`, piece by piece. Work begins, and errors are raised, here; tokens are made on iteration."""
+        """Like `generate`, piece by piece. Work begins, and errors are raised, here.
+
+        Tokens are made meanwhile, up to some ahead of what has been read.
+        """
         created_s = time.perf_counter()
         return self._start(self._prompt_ids(prompt), params, overrides, created_s)
 
@@ -118,7 +122,7 @@ class LLM:
 
         Raises UnsupportedError if the model has none, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return _exhaust(self.chat_stream(messages, params, **overrides))
+        return self.chat_stream(messages, params, **overrides).finish()
 
     def chat_stream(
         self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
@@ -187,8 +191,7 @@ class LLM:
         """Stop what is running, end the threads, free the memory; harmless when repeated."""
         if not self._is_closed:
             self._is_closed = True
-            self._shared.close()
-            self.loaded.close()
+            self._shared.close(self.loaded.close)
 
     def __enter__(self) -> LLM:
         return self
@@ -202,8 +205,9 @@ class LLM:
     def _start(
         self, ids: list[int], params: SamplingParams | None, overrides: Mapping[str, Any], created_s: float
     ) -> Stream:
-        merged = merge_params(params, overrides)
-        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
+        callbacks, fields = split_callbacks(overrides)
+        merged = merge_params(params, fields)
+        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s), *callbacks)
 
     def _make_chooser(self, params: SamplingParams) -> Chooser:
         """What chooses the answer's ids: with a constraint where the answer must have a form."""
@@ -231,10 +235,3 @@ class LLM:
     def _require_open(self) -> None:
         if self._is_closed:
             raise EdgeLLMError("this model is closed; load it again")
-
-
-def _exhaust(stream: Stream) -> Completion:
-    for _ in stream:
-        pass
-    assert stream.completion is not None
-    return stream.completion

@@ -19,12 +19,15 @@ class Backend(Protocol):
     """What runs a program.
 
     run: Batch -> f32[N, V], one row per logit row, valid until the next call.
+    abort: makes the run that is on, or else the next, raise Aborted soon; any thread may call it.
     """
 
     @property
     def vocab_size(self) -> int: ...
 
     def run(self, batch: Batch) -> NDArray[np.float32]: ...
+
+    def abort(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -42,11 +45,15 @@ class Runner:
         return self.backend.vocab_size
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
-        """Return logits f32[N, V] of the batch's logit rows: a view, valid until the next call."""
+        """Return logits f32[N, V] of the batch's logit rows: a view, valid until the next call. Raises Aborted."""
         logits = self.backend.run(batch)
         expected = (len(batch.logit_rows), self.vocab_size)
         assert logits.shape == expected and logits.dtype == np.float32, f"logits {logits.shape}, not {expected}"
         return logits
+
+    def abort(self) -> None:
+        """Make the `forward` that is on, or else the next, raise Aborted soon; any thread may call it."""
+        self.backend.abort()
 
     def close(self) -> None:
         """Stop the backend, then free the cache, in this order: threads may still read it."""

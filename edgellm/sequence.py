@@ -38,6 +38,8 @@ class Sequence:
         "error" (then `error` says what), None while it runs.
     slot: its row of the cache while it runs. num_cached: its tokens whose K and V are in the cache.
     num_ready: generated ids that will not be taken back, for others to read. logprobs: one per generated id.
+    max_ahead: it pauses while so many ids are ready that nobody has read, None for never. num_read: what its reader has read.
+    is_unwanted: somebody wants it to end, in any thread: what still runs of it is for nothing.
     num_reused: the tokens of the prompt that were in the cache when it first ran, from earlier sequences.
     """
 
@@ -58,11 +60,14 @@ class Sequence:
         self.after = after
         self.keep_logits = keep_logits
         self.num_ready = 0
+        self.num_read = 0
+        self.max_ahead: int | None = None
+        self.is_unwanted = False
         self.logprobs: list[TokenLogprobs | None] = []
         self.logits: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING
         self.finish_reason: str | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.slot = -1
         self.num_cached = 0
         self.num_reused = 0
@@ -100,6 +105,11 @@ class Sequence:
     def may_start(self) -> bool:
         """False while it waits for another's prompt to be in the cache."""
         return self.after is None or self.after.is_finished or self.after.num_output > 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """True while its reader is so far behind that there is no sense in going on."""
+        return self.max_ahead is not None and self.num_ready - self.num_read >= self.max_ahead
 
     def start(self, slot: int, num_cached: int = 0) -> None:
         """Take a cache slot that holds the first `num_cached` tokens already."""
@@ -151,7 +161,7 @@ class Sequence:
         """Let others see the generated ids, but for those that may still be taken back."""
         self.num_ready = max(self.num_ready, self.num_output - self.chooser.num_held)
 
-    def finish(self, reason: str, error: Exception | None = None) -> None:
+    def finish(self, reason: str, error: BaseException | None = None) -> None:
         """Leave the queue or the cache for good; the first reason stays."""
         if not self.is_finished:
             self.finish_reason = reason

@@ -94,6 +94,10 @@ class Batch:
     logit_rows: NDArray[np.int32]
 
 
+class Aborted(Exception):
+    """A backend's `run` was told to stop: its batch counts as not computed, whatever the cache got of it."""
+
+
 class Builder:
     """Writes a Program. Every method appends one op and returns its output; docstrings are the ops' definitions."""
 

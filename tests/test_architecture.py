@@ -29,7 +29,7 @@ LAYERS = (
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
-    ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine"),
+    ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine", "waiting"),
     ("structured", "tool_calls", "completion", "request"),
     ("llm", "stream", "async_llm"),
     ("cli", "server", "__main__", "__pyinstaller"),

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ops import Batch, CacheLayer, Op, Program, Rope
+from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
 from . import cache_kernels, isa, lower, objects, slots, tasks, threads, weights
 from .memory import address, aligned, release_code
 from .plan import Buffer, make_plan
@@ -176,7 +176,10 @@ class CpuBackend:
 
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Compute a batch. -> logits f32[N, V], valid until the next call. The cache gets the tokens' K and V."""
+        """Compute a batch. -> logits f32[N, V], valid until the next call. The cache gets the tokens' K and V.
+
+        Raises Aborted if `abort` was called: what the cache got at the batch's positions is then no one's.
+        """
         n, wanted = len(batch.token_ids), len(batch.logit_rows)
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
@@ -220,6 +223,13 @@ class CpuBackend:
         lowered.point_to(batch.block_tables)
         lowered.tape.resize(sizes)
         self.threads.run(lowered.tape, tokens=sizes[1], logit_tokens=sizes[2])
+        if self.threads.ctx[slots.ABORT]:
+            self.threads.ctx[slots.ABORT] = 0
+            raise Aborted
+
+    def abort(self) -> None:
+        """Make the `run` that is on, or else the next, end as soon as the chunks that are on are done. From any thread."""
+        self.threads.ctx[slots.ABORT] = 1
 
     @property
     def weight_bytes(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgellm.config import SamplingParams
 from edgellm.errors import EdgeLLMError
-from edgellm.sampling import best_id, distribution, draw, is_greedy, sample, top_k_ids
+from edgellm.sampling.filters import best_id, distribution, draw, is_greedy, sample, top_k_ids
 
 
 def plain_order(logits: NDArray[np.float32]) -> list[int]:

@@ -6,6 +6,7 @@ import pytest
 
 from edgellm.cache.kv import KVCache
 from edgellm.cache.memory import needed_bytes
+from edgellm.choosing import Choice
 from edgellm.kernels.ops import CacheLayer
 from edgellm.scheduler import Scheduler
 from edgellm.sequence import Sequence, SequenceState
@@ -22,7 +23,7 @@ def play(scheduler: Scheduler) -> list[tuple[int, int]]:
     for sequence, count in works:
         sequence.advance(count)
         if sequence.num_pending == 0:
-            sequence.take(99, (), 1000)
+            sequence.take(Choice(99), (), 1000)
     return [(sequence.token_ids[0], count) for sequence, count in works]
 
 
