@@ -12,7 +12,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import make_batch, split_logits
+from .batch import make_batch, split_hidden, split_logits
 from .cache.kv import KVCache
 from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
@@ -73,7 +73,7 @@ class Engine:
         size = sequence.num_prompt
         if size == 0:
             raise OptionError("the prompt is empty and the model has no token to begin with; give at least one token")
-        room = 0 if sequence.keep_logits else 1
+        room = int(sequence.generates)
         if self.max_context is not None and size + room > self.max_context:
             raise ContextError(
                 f"the prompt has {size} tokens and max_context is {self.max_context}"
@@ -104,11 +104,15 @@ class Engine:
         try:
             if not works or self._is_for_nothing(works):
                 return []
-            logits = self.runner.forward(make_batch(works, self._cache.tables))
+            batch = make_batch(works, self._cache.tables)
+            logits = self.runner.forward(batch)
         except Aborted:
             return []  # no sequence has moved: what the cache got is written again
         finally:
             self._works = []
+        if len(batch.hidden_rows):
+            for work, rows in split_hidden(works, self.runner.hidden):
+                work.sequence.collect_hidden(rows, work.num_tokens)
         return [
             (work.sequence, token_id)
             for work, rows in split_logits(works, logits)
@@ -155,8 +159,9 @@ class Engine:
         """Note a share of work as done; if it ends in a logit row, choose the next id, and those that it forces."""
         sequence = work.sequence
         sequence.advance(work.num_tokens)
-        if sequence.keep_logits:
-            sequence.collect(rows)
+        if not sequence.generates:
+            if sequence.keep_logits:
+                sequence.collect(rows)
             if sequence.num_pending == 0:
                 self._end(sequence, "length")
             return []

@@ -25,6 +25,9 @@ from .shared_engine import SharedEngine
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from .estimate import Estimate
     from .loader import LoadedModel
     from .tokenizer.stream import TextStream
 
@@ -96,6 +99,34 @@ class LLM:
 
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
 
+    @classmethod
+    def load_in_background(
+        cls,
+        model: str | os.PathLike[str] = "smollm2",
+        *,
+        on_ready: Callable[[LLM], None] | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Future[LLM]:
+        """Load in a thread of its own. -> a future whose `result()` is the LLM, or raises what `load` would.
+
+        on_ready: called in that thread with the LLM. `cancel()` gives the model up: what is under way ends at its next step.
+        """
+        from .background import load_in_background
+
+        return load_in_background(lambda told: cls.load(model, progress=told, **options), progress, on_ready)
+
+    @staticmethod
+    def estimate(model: str | os.PathLike[str], **options: Any) -> Estimate:
+        """Say what a model would need and how fast it would be here, from its header: nothing is loaded or compiled.
+
+        model: the path of a file, or what `load` takes, if it is here already. options: those of `load`.
+        Raises DownloadError if it is not here, ModelFileError or UnsupportedError if it cannot be run.
+        """
+        from . import estimate, hub
+
+        return estimate.estimate(hub.find(os.fspath(model)), EngineConfig(**options))
+
     def generate(
         self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any
     ) -> Completion:
@@ -162,6 +193,19 @@ class LLM:
             raise sequence.error
         assert sequence.logits is not None
         return sequence.logits
+
+    def embed(
+        self, texts: str | Iterable[str | Iterable[int]], *, pooling: str = "mean", normalize: bool = True
+    ) -> NDArray[np.float32]:
+        """Return f32[N, hidden_size], a vector for each text (or list of ids): what the model makes of it.
+
+        pooling: "mean" of the hidden states of all tokens after the final norm, or those of the "last". normalize: to length 1.
+        Raises OptionError, and ContextError for a text of more than max_context tokens.
+        """
+        from .embedding import embed
+
+        prompts = [self._prompt_ids(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        return embed(self._shared, prompts, self.loaded.program.hidden.width, pooling, normalize)
 
     def save_state(self, path: str | os.PathLike[str]) -> int:
         """Write to a file what the cache holds of earlier prompts and answers, for `load_state`. -> their tokens.

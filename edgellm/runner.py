@@ -19,11 +19,15 @@ class Backend(Protocol):
     """What runs a program.
 
     run: Batch -> f32[N, V], one row per logit row, valid until the next call.
+    hidden: f32[M, E], one row per hidden row of the last run's batch.
     abort: makes the run that is on, or else the next, raise Aborted soon; any thread may call it.
     """
 
     @property
     def vocab_size(self) -> int: ...
+
+    @property
+    def hidden(self) -> NDArray[np.float32]: ...
 
     def run(self, batch: Batch) -> NDArray[np.float32]: ...
 
@@ -50,6 +54,11 @@ class Runner:
         expected = (len(batch.logit_rows), self.vocab_size)
         assert logits.shape == expected and logits.dtype == np.float32, f"logits {logits.shape}, not {expected}"
         return logits
+
+    @property
+    def hidden(self) -> NDArray[np.float32]:
+        """Hidden states f32[M, E] of the last batch's hidden rows."""
+        return self.backend.hidden
 
     def abort(self) -> None:
         """Make the `forward` that is on, or else the next, raise Aborted soon; any thread may call it."""

@@ -95,8 +95,7 @@ class Scheduler:
                 if not idle:
                     return
                 self._give_way(idle[-1])
-            # Every row of logits is wanted: then every token must be computed.
-            sequence.start(*self._cache.open(() if sequence.keep_logits else sequence.token_ids))
+            sequence.start(*self._cache.open(() if sequence.wants_all_rows else sequence.token_ids))
             self._waiting.remove(sequence)
             self._running.append(sequence)
 

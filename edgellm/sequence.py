@@ -30,6 +30,7 @@ class Sequence:
 
     prompt_ids: list of token ids. params: how tokens are chosen.
     keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
+    keep_hidden: collect the hidden states of "all" prompt positions, or of the "last", in `hidden`, f32[n, E]; generate nothing.
     chooser: chooses its ids; one that follows params alone if None.
     after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
@@ -51,6 +52,7 @@ class Sequence:
         chooser: Chooser | None = None,
         after: Sequence | None = None,
         keep_logits: bool = False,
+        keep_hidden: str | None = None,
         created_s: float | None = None,
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
@@ -59,12 +61,14 @@ class Sequence:
         self.chooser = chooser if chooser is not None else Chooser(self.params)
         self.after = after
         self.keep_logits = keep_logits
+        self.keep_hidden = keep_hidden
         self.num_ready = 0
         self.num_read = 0
         self.max_ahead: int | None = None
         self.is_unwanted = False
         self.logprobs: list[TokenLogprobs | None] = []
         self.logits: NDArray[np.float32] | None = None
+        self.hidden: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
@@ -95,6 +99,16 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens that are known but not yet in the cache: the rest of the prompt, or the one just chosen."""
         return len(self.token_ids) - self.num_cached
+
+    @property
+    def generates(self) -> bool:
+        """False if it only wants to know what the model makes of its prompt."""
+        return not self.keep_logits and self.keep_hidden is None
+
+    @property
+    def wants_all_rows(self) -> bool:
+        """True if every token must be computed, whatever the cache holds of it."""
+        return self.keep_logits or self.keep_hidden == "all"
 
     @property
     def is_finished(self) -> bool:
@@ -135,6 +149,14 @@ class Sequence:
         if self.logits is None:
             self.logits = np.empty((self.num_prompt, logits.shape[1]), np.float32)
         self.logits[self.num_cached - len(logits) : self.num_cached] = logits
+
+    def collect_hidden(self, rows: NDArray[np.float32], num_tokens: int) -> None:
+        """Copy hidden states f32[n, E] of the last n of `num_tokens` tokens that are about to be cached into `hidden`."""
+        if len(rows):
+            if self.hidden is None:
+                self.hidden = np.empty((self.num_prompt if self.keep_hidden == "all" else 1, rows.shape[1]), np.float32)
+            end = self.num_cached + num_tokens if self.keep_hidden == "all" else 1
+            self.hidden[end - len(rows) : end] = rows
 
     def take(self, choice: Choice, eog_ids: Collection[int], max_context: int | None) -> str | None:
         """Append a generated id and return the reason to finish, if there is one. max_context: None for no end."""

@@ -80,8 +80,7 @@ class Stream:
 
     def finish(self) -> Completion:
         """Wait for the end of the answer, however far it is ahead of what was read. -> `completion`."""
-        self._sequence.max_ahead = None
-        self._llm._shared.note_read(self._sequence, self._num_seen)
+        self.read_all()
         try:
             while self.completion is None:
                 # Stop strings end an answer here, where its text is; without them nobody needs to look at every id.
@@ -92,6 +91,11 @@ class Stream:
             self.close()
             raise
         return self.completion
+
+    def read_all(self) -> None:
+        """Promise to read to the end: the answer need not wait for its reader any more."""
+        self._sequence.max_ahead = None
+        self._llm._shared.note_read(self._sequence, self._num_seen)
 
     @property
     def prefill_progress(self) -> tuple[int, int]:
@@ -105,8 +109,13 @@ class Stream:
         try:
             self._llm._shared.cancel(self._sequence, wait=True)
         finally:
-            if self.completion is None:
-                self._complete("cancelled")
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Like `close`, without waiting for the place to be free: that is so at most one step later."""
+        self._llm._shared.cancel(self._sequence)
+        if self.completion is None:
+            self._complete("cancelled")
 
     def __enter__(self) -> Stream:
         return self
@@ -118,9 +127,10 @@ class Stream:
         self._llm._shared.cancel(self._sequence)
 
     def _wait(self, num_seen: int) -> None:
-        self._llm._shared.wait(self._sequence, num_seen, None if self._on_prefill is None else self._tell_prefill)
+        self._llm._shared.wait(self._sequence, num_seen, None if self._on_prefill is None else self.tell_prefill)
 
-    def _tell_prefill(self) -> None:
+    def tell_prefill(self) -> None:
+        """Call on_prefill if the prompt has moved on since the last time."""
         if self._on_prefill is not None and self._prefill_told != self.prefill_progress:
             self._prefill_told = self.prefill_progress
             self._on_prefill(*self._prefill_told)

@@ -29,9 +29,21 @@ LAYERS = (
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
-    ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine", "waiting"),
+    (
+        "engine",
+        "packing",
+        "loader",
+        "keeping",
+        "inspect",
+        "doctor",
+        "shared_engine",
+        "waiting",
+        "embedding",
+        "estimate",
+        "background",
+    ),
     ("structured", "tool_calls", "completion", "request"),
-    ("llm", "stream", "async_llm"),
+    ("llm", "stream", "async_llm", "async_stream"),
     ("cli", "server", "__main__", "__pyinstaller"),
 )
 # Narrower than the layers: who may not import what, and why.
