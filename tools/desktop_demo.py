@@ -5,8 +5,8 @@
 The pattern: everything of edgellm that takes time is called in a thread of its own, in `Talker`, and tells the window
 by Qt signals, which Qt delivers in the window's thread. No widget is touched from another thread, and the window never
 waits: kernels compute without Python's lock. Text is gathered and drawn thirty times a second, however fast it comes.
-Stopping is `Stream.close`, from any thread. Leaving stops what runs and waits for it a moment: the threads are daemons,
-so what cannot be stopped (a file that is being fetched) does not hold up the end of the process.
+Stopping is `Stream.close`, or `cancel` of what `LLM.load_in_background` returns, from any thread. Leaving stops what runs
+and waits for it a moment.
 
 `Talker` knows no widget, the widgets know nothing of edgellm but Completion. docs/desktop.md tells more.
 """
@@ -16,7 +16,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QTextDocument
@@ -53,10 +54,6 @@ STYLE = f"""
 Message = dict[str, str]
 
 
-class Left(Exception):
-    """Raised out of a progress callback: nobody waits for this model any more."""
-
-
 class Talker(QObject):
     """Owns the model, and calls it in threads: one call at a time, `is_busy` while it runs.
 
@@ -73,27 +70,36 @@ class Talker(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.llm: LLM | None = None
+        self._loading: Future[LLM] | None = None
         self._thread: threading.Thread | None = None
         self._stream: Stream | None = None
-        self._stop = threading.Event()
-        self._has_left = False
+        self._is_stopped = self._has_left = False
 
     @property
     def is_busy(self) -> bool:
         """True while a model is being loaded or an answer made."""
-        return self._thread is not None and self._thread.is_alive()
+        is_loading = self._loading is not None and not self._loading.done()
+        return is_loading or (self._thread is not None and self._thread.is_alive())
 
     def load(self, model: str) -> None:
-        """Load a model by path or name, in place of the one that is there."""
-        self._start(lambda: self._load(model))
+        """Load a model by path or name, in place of the one that is there: two may be more than the machine holds."""
+        if self.llm is not None:
+            self.llm.close()
+            self.llm = None
+        self._loading = LLM.load_in_background(model, progress=partial(self._tell, self.progressed))
+        self._loading.add_done_callback(lambda future: self._end_load(model, future))
 
     def ask(self, messages: list[Message], params: SamplingParams) -> None:
         """Answer a conversation, piece by piece."""
-        self._start(lambda: self._answer(messages, params))
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._answer, args=(messages, params), daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
-        """Stop the answer; what there is of it comes as `answered`, with finish_reason "cancelled"."""
-        self._stop.set()
+        """Stop what is going on. What there is of an answer comes as `answered`, with finish_reason "cancelled"."""
+        self._is_stopped = True
+        if self._loading is not None:
+            self._loading.cancel()
         if (stream := self._stream) is not None:
             stream.close()  # also while the prompt is being read
 
@@ -103,54 +109,44 @@ class Talker(QObject):
         self.stop()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
-        if self.llm is not None and not self.is_busy:
+        if self.llm is not None:
             self.llm.close()
-
-    def _start(self, work: Callable[[], None]) -> None:
-        if self._thread is not None:
-            self._thread.join()  # it has told its result, so it is about to end
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Left:
-            pass
-        except EdgeLLMError as error:  # one line for people: what, value, limit, way out
-            self._tell(self.failed, str(error))
-        except Exception as error:  # a fault of ours or of edgellm's: the window lives on
-            self._tell(self.failed, f"{type(error).__name__}: {error}")
 
     def _tell(self, signal: Signal, *values: object) -> None:
         if not self._has_left:
             signal.emit(*values)  # type: ignore[attr-defined]
 
-    # ---- in the other thread ----
-    def _load(self, model: str) -> None:
-        if self.llm is not None:
-            self.llm.close()  # two models at once may be more than the machine holds
-            self.llm = None
-        self.llm = LLM.load(model, progress=self._follow)
-        self._tell(self.loaded, model)
-
-    def _follow(self, stage: str, done: int, total: int) -> None:
-        if self._has_left and threading.current_thread() is self._thread:
-            raise Left
-        self._tell(self.progressed, stage, done, total)
+    # ---- in the other threads ----
+    def _end_load(self, model: str, future: Future[LLM]) -> None:
+        if future.cancelled():
+            self._tell(self.failed, f"{model} was not loaded")
+        elif (error := future.exception()) is not None:
+            self._tell(self.failed, one_line(error))
+        elif self._has_left:
+            future.result().close()
+        else:
+            self.llm = future.result()
+            self._tell(self.loaded, model)
 
     def _answer(self, messages: list[Message], params: SamplingParams) -> None:
         assert self.llm is not None
-        with self.llm.chat_stream(messages, params) as stream:
-            self._stream = stream
-            if self._stop.is_set():  # before there was a stream to close
-                stream.close()
-            for piece in stream:
-                self._tell(self.pieced, piece)
-        self._stream = None
-        assert stream.completion is not None
-        self._tell(self.answered, stream.completion)
+        try:
+            progress = partial(self._tell, self.progressed, "reading")
+            with self.llm.chat_stream(messages, params, on_prefill=progress) as stream:
+                self._stream = stream
+                if self._is_stopped:  # before there was a stream to close
+                    stream.close()
+                for piece in stream:
+                    self._tell(self.pieced, piece)
+            assert stream.completion is not None
+            self._tell(self.answered, stream.completion)
+        except Exception as error:
+            self._tell(self.failed, one_line(error))
+
+
+def one_line(error: BaseException) -> str:
+    """What people are told. edgellm's errors are one line for them; anything else is a fault, and the window lives on."""
+    return str(error) if isinstance(error, EdgeLLMError) else f"{type(error).__name__}: {error}"
 
 
 class Bubble(QLabel):
@@ -273,20 +269,18 @@ class ChatWindow(QWidget):
     # ---- what a person does ----
     def load_model(self) -> None:
         """Load the chosen model."""
+        if self.talker.is_busy:
+            return
         self._work(f"loading {self.model.currentText()}")
-        self.send.setEnabled(False)
-        self.bar.setMaximum(0)  # moving, until something can be counted
-        self.bar.show()
         self.talker.load(self.model.currentText())
 
     def send_or_stop(self) -> None:
-        """Ask what is written, or stop the answer that is coming."""
-        if self._clock.isActive():
+        """Ask what is written, or stop what is going on."""
+        if self.send.text() == "Stop":
             self.talker.stop()
-            self.send.setEnabled(False)
             return
         text = self.prompt.toPlainText().strip()
-        if not text or self.talker.is_busy or self.talker.llm is None:
+        if not text or self.talker.llm is None:
             return
         self.prompt.clear()
         self.conversation.add("user", text)
@@ -294,8 +288,7 @@ class ChatWindow(QWidget):
         self.talker.ask(list(self.conversation.messages), params)
         self.conversation.add("assistant", "…")
         self._answer, self._drawn, self._num_pieces = "", "", 0
-        self._work("reading the conversation")
-        self.send.setText("Stop")
+        self._work("reading")
         self._clock.start()
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -310,7 +303,7 @@ class ChatWindow(QWidget):
         if watched is self.prompt and isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
             is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
             if is_enter and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-                if not self._clock.isActive():
+                if self.send.text() == "Send":
                     self.send_or_stop()
                 return True
         return super().eventFilter(watched, event)
@@ -336,6 +329,7 @@ class ChatWindow(QWidget):
     def _take_piece(self, piece: str) -> None:
         if self._num_pieces == 0:
             self._first_s = time.perf_counter()
+            self.bar.hide()
         self._num_pieces += 1
         self._answer += piece
 
@@ -363,6 +357,10 @@ class ChatWindow(QWidget):
     # ---- what can be done now ----
     def _work(self, line: str) -> None:
         self._say(line)
+        self.send.setText("Stop")
+        self.send.setEnabled(True)
+        self.bar.setMaximum(0)  # moving, until something can be counted
+        self.bar.show()
         for widget in (self.model, self.browse, self.load, self.new):
             widget.setEnabled(False)
 

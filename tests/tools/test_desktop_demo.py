@@ -73,7 +73,7 @@ def ask(window: desktop_demo.ChatWindow, text: str, max_tokens: int = LONG) -> N
     window.send_or_stop()
 
 
-def is_answering(window: desktop_demo.ChatWindow) -> bool:
+def is_answering(window: desktop_demo.ChatWindow) -> bool:  # or loading
     return window.send.text() == "Stop"
 
 
@@ -137,6 +137,21 @@ def test_stop(when: str, window: desktop_demo.ChatWindow, model: Path) -> None:
     ask(window, "and now", 3)
     wait(lambda: not is_answering(window))
     assert "3 tokens" in window.status.text()
+
+
+def test_loading_can_be_stopped(window: desktop_demo.ChatWindow, model: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGELLM_HOME", str(tmp_path))  # nothing is compiled there: it takes long enough
+        patch.setattr("edgellm.kernels.cpu.objects._loaded", {})
+        window.model.setCurrentText(str(model))
+        window.load_model()
+        wait(lambda: "compile" in window.status.text())
+        assert window.send.text() == "Stop"
+        window.send_or_stop()
+        wait(window.load.isEnabled)
+    assert "was not loaded" in window.status.text() and not window.send.isEnabled()
+    load(window, model)
+    assert "4096 tokens of context" in window.status.text() and window.send.isEnabled()
 
 
 def test_errors_are_one_line_and_the_window_lives_on(
@@ -218,5 +233,5 @@ def test_leaving(when: str, model: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.replace(QUIET, "")) == (0, "")
     _, seconds, num_threads = done.stdout.split()
     assert float(seconds) < 20, "leaving waits two seconds at most"
-    if when != "compiling":
+    if when in ("reading", "answering"):  # what loads ends with the process
         assert num_threads == "1", "no thread is left"
