@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import AnswerError, EdgeLLMError
     from .estimate import Estimate
     from .llm import LLM
+    from .stream import Stream
     from .tokenizer import Tokenizer
     from .tool_calls import Delta, ToolCall
 
@@ -29,6 +30,7 @@ __all__ = [
     "EngineConfig",
     "Estimate",
     "SamplingParams",
+    "Stream",
     "Tokenizer",
     "ToolCall",
     "__version__",
@@ -38,6 +40,7 @@ _HOMES = {
     "LLM": "llm",
     "AsyncLLM": "async_llm",
     "Completion": "completion",
+    "Stream": "stream",
     "Tokenizer": "tokenizer",
     "EngineConfig": "config",
     "SamplingParams": "config",

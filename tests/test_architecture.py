@@ -44,7 +44,7 @@ LAYERS = (
     ),
     ("structured", "tool_calls", "completion", "request", "banned"),
     ("llm", "stream", "chat_stream", "asking", "async_llm", "async_stream"),
-    ("cli", "server", "__main__"),
+    ("cli", "server", "__main__", "__pyinstaller"),
 )
 # Narrower than the layers: who may not import what, and why.
 FORBIDDEN = (
