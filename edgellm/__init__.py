@@ -10,21 +10,45 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .async_llm import AsyncLLM
     from .completion import Completion
     from .config import EngineConfig, SamplingParams
-    from .errors import EdgeLLMError
+    from .errors import AnswerError, EdgeLLMError
+    from .estimate import Estimate
     from .llm import LLM
+    from .stream import Stream
     from .tokenizer import Tokenizer
+    from .tool_calls import Delta, ToolCall
 
-__all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Tokenizer", "__version__"]
+__all__ = [
+    "LLM",
+    "AnswerError",
+    "AsyncLLM",
+    "Completion",
+    "Delta",
+    "EdgeLLMError",
+    "EngineConfig",
+    "Estimate",
+    "SamplingParams",
+    "Stream",
+    "Tokenizer",
+    "ToolCall",
+    "__version__",
+]
 
 _HOMES = {
     "LLM": "llm",
+    "AsyncLLM": "async_llm",
     "Completion": "completion",
+    "Stream": "stream",
     "Tokenizer": "tokenizer",
     "EngineConfig": "config",
     "SamplingParams": "config",
     "EdgeLLMError": "errors",
+    "Estimate": "estimate",
+    "AnswerError": "errors",
+    "Delta": "tool_calls",
+    "ToolCall": "tool_calls",
 }
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 class BannedTexts:
     """A Watcher for texts. token_bytes: the bytes that an id adds to the text.
 
-    As soon as an id completes a banned text, all ids from the one on in which it begins must go. Ids whose end may still
-    become one are held.
+    As soon as an id completes a banned text, all ids from the one on in which it begins must go, but for those that were not
+    held at some time. Ids whose end may still become one are held.
     """
 
     def __init__(self, texts: Sequence[str], token_bytes: Callable[[int], bytes]) -> None:
@@ -20,6 +20,7 @@ class BannedTexts:
         self._token_bytes = token_bytes
         self._reach = max(map(len, self._texts)) - 1  # bytes of what came before that a text may begin in
         self._pieces: list[bytes] = []
+        self._num_released = 0  # ids that were not held at some time
 
     def accept(self, token_id: int) -> int:
         """Take a generated id. -> how many of the last ids, this one included, must go; 0 to go on."""
@@ -27,7 +28,10 @@ class BannedTexts:
         before = self._end(len(self._pieces) - 1, self._reach)
         text = before + self._pieces[-1]
         found = [at for banned in self._texts if (at := text.find(banned, max(0, len(before) + 1 - len(banned)))) >= 0]
-        return self._count_from(len(text) - min(found)) if found else 0
+        if found:  # an id that was let go once stays: others may have seen it, though now it could begin something
+            return min(self._count_from(len(text) - min(found)), len(self._pieces) - self._num_released)
+        self._num_released = max(self._num_released, len(self._pieces) - self.num_held)
+        return 0
 
     def take_back(self, num_tokens: int) -> None:
         """Forget the last `num_tokens` ids."""
@@ -40,7 +44,7 @@ class BannedTexts:
         for length in range(len(end), 0, -1):
             tail = end[len(end) - length :]
             if any(banned.startswith(tail) for banned in self._texts):
-                return self._count_from(length)
+                return min(self._count_from(length), len(self._pieces) - self._num_released)
         return 0
 
     def _end(self, count: int, size: int) -> bytes:

@@ -5,7 +5,7 @@ Knows neither model nor cache contents. Next hop: `runner.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,29 @@ def num_logit_rows(work: Work) -> int:
     """How many logit rows this share of a step wants: all, the last and one per guess, or none while a prompt is unfinished."""
     if work.sequence.keep_logits:
         return work.num_tokens
-    return 1 + len(work.draft) if work.num_tokens == work.sequence.num_pending else 0
+    if work.sequence.keep_hidden is not None or work.num_tokens < work.sequence.num_pending:
+        return 0
+    return 1 + len(work.draft)
+
+
+def num_hidden_rows(work: Work) -> int:
+    """How many rows of hidden states this share of a step wants."""
+    if work.sequence.keep_hidden == "all":
+        return work.num_tokens
+    return int(work.sequence.keep_hidden == "last" and work.num_tokens == work.sequence.num_pending)
 
 
 def make_batch(works: Sequence[Work], block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
     """Lay the shares of a step one after another. The tables are handed on as they are: a row is a cache slot."""
     token_ids: list[int] = []
     logit_rows: list[int] = []
+    hidden_rows: list[int] = []
     for work in works:
         start = work.sequence.num_cached
         token_ids += work.sequence.token_ids[start : start + work.num_tokens]
         token_ids += work.draft
         logit_rows += range(len(token_ids) - num_logit_rows(work), len(token_ids))
+        hidden_rows += range(len(token_ids) - num_hidden_rows(work), len(token_ids))
     counts = [work.num_rows for work in works]
     positions = [np.arange(w.sequence.num_cached, w.sequence.num_cached + w.num_rows, dtype=np.int64) for w in works]
     return Batch(
@@ -38,15 +49,27 @@ def make_batch(works: Sequence[Work], block_tables: tuple[NDArray[np.int32], ...
         sequences=np.repeat(np.array([work.sequence.slot for work in works], np.int32), counts),
         block_tables=block_tables,
         logit_rows=np.array(logit_rows, np.int32),
+        hidden_rows=np.array(hidden_rows, np.int32),
     )
 
 
 def split_logits(works: Sequence[Work], logits: NDArray[np.float32]) -> list[tuple[Work, NDArray[np.float32]]]:
     """Give each share its rows f32[n, V] of the step's logits, in the order of make_batch."""
+    return _split(works, logits, num_logit_rows)
+
+
+def split_hidden(works: Sequence[Work], hidden: NDArray[np.float32]) -> list[tuple[Work, NDArray[np.float32]]]:
+    """Give each share its rows f32[n, E] of the step's hidden states, in the order of make_batch."""
+    return _split(works, hidden, num_hidden_rows)
+
+
+def _split(
+    works: Sequence[Work], rows: NDArray[np.float32], count: Callable[[Work], int]
+) -> list[tuple[Work, NDArray[np.float32]]]:
     shares = []
     start = 0
     for work in works:
-        end = start + num_logit_rows(work)
-        shares.append((work, logits[start:end]))
+        end = start + count(work)
+        shares.append((work, rows[start:end]))
         start = end
     return shares

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .config import SamplingParams
-from .errors import OptionError
+from .errors import ModelFileError, OptionError
 from .kernels.vocabulary import Vocabulary
 from .sampling import Logprobs, Sampler, TokenLogprobs
 
 MAX_TRIES = 1000
 """Ways of going on that may be taken back before one stays."""
+_NOTHING_LEFT = "nothing can follow here: form, banned, logit_bias and ignore_eos leave no token; loosen one of them"
 
 
 class Choice(NamedTuple):
@@ -114,8 +115,8 @@ class Chooser:
         a constraint and bans do.
         """
         banned = [*forbidden, *self._banned.get(len(token_ids), ())]
-        is_masked = self._constraint is not None or bool(banned)
-        logprobs = None
+        is_masked = self._constraint is not None or bool(banned) or bool(self._params.logit_bias)
+        logprobs, raw = None, logits
         if self._params.logprobs is not None:
             raw = logits.copy() if self._sampler.changes_logits else logits  # masks leave the chosen one's as it is
             logprobs = Logprobs(raw, self._sampler.vocabulary, self._params.logprobs)
@@ -123,17 +124,14 @@ class Chooser:
             self._constraint.mask(logits)
         if banned:
             logits[banned] = -np.inf
-        if is_masked and logits.max() == -np.inf:
-            raise OptionError(self._why_nothing_is_left())
-        token_id = self._sampler.choose(logits, token_ids, num_prompt)
+        try:
+            is_read = logprobs is not None and logprobs.is_usable and not is_masked and raw is logits
+            token_id = self._sampler.choose(logits, token_ids, num_prompt, is_read)
+        except ModelFileError:
+            if is_masked and self._sampler.vocabulary.top == -np.inf:
+                raise OptionError(_NOTHING_LEFT) from None
+            raise
         return Choice(token_id, None if logprobs is None else logprobs.of(token_id))
-
-    @staticmethod
-    def _why_nothing_is_left() -> str:
-        return (
-            "nothing can follow here: what the answer's form, banned texts and ignore_eos leave, the model excludes;"
-            " loosen one of them"
-        )
 
     def forced(self) -> list[int]:
         """Ids that must follow and need no forward pass each; none where logprobs of each are wanted."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config_checks import check_int, check_number
+from .config_form import check_form
 from .errors import OptionError
 
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature")
@@ -113,6 +114,7 @@ class SamplingParams:
         for text in self.banned:
             if "\ufffd" in text:  # it stands for bytes of any kind
                 raise OptionError(f"banned must hold texts without the replacement character U+FFFD, not {text!r}")
+        check_form(self)
 
     def _check_sampling(self) -> None:
         for name in ("top_k", "repeat_last_n", "dry_last_n"):
@@ -159,7 +161,7 @@ class SamplingParams:
     @property
     def is_structured(self) -> bool:
         """True if the answer must have a form."""
-        return self.json or self.schema is not None or bool(self.regex or self.grammar or self.choices)
+        return bool(self.json or self.choices) or not (self.schema is self.regex is self.grammar is None)
 
     def _check_texts(self, name: str) -> None:
         """Make a tuple of a text or texts, none of them empty."""

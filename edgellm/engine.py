@@ -13,11 +13,12 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import make_batch, split_logits
+from .batch import make_batch, split_hidden, split_logits
 from .cache.kv import KVCache
 from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
 from .errors import ContextError, EdgeLLMError, OptionError
+from .kernels.ops import Aborted
 from .runner import Backend, Runner
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
@@ -58,13 +59,19 @@ class Engine:
         self._cache = cache
         self.speculator = speculator
         self._scheduler = Scheduler(cache, config.prefill_chunk, None if speculator is None else speculator.guess)
-        self._is_closed = False
         self._plain_step_s = 0.0
+        self._works: list[Work] = []  # what the step that is on computes
+        self._is_closed = self._is_ending = False
 
     @property
     def has_work(self) -> bool:
         """True while a sequence runs or waits."""
         return self._scheduler.has_work
+
+    @property
+    def can_run(self) -> bool:
+        """True while a step would do something; False until a sequence comes or a reader catches up."""
+        return not self._is_closed and self._scheduler.can_run
 
     def use(self, speculator: Speculator | None) -> None:
         """Guess by this from now on, and close what guessed before."""
@@ -79,7 +86,7 @@ class Engine:
         size = sequence.num_prompt
         if size == 0:
             raise OptionError("the prompt is empty and the model has no token to begin with; give at least one token")
-        room = 0 if sequence.keep_logits else 1
+        room = int(sequence.generates)
         if self.max_context is not None and size + room > self.max_context:
             raise ContextError(
                 f"the prompt has {size} tokens and max_context is {self.max_context}"
@@ -103,23 +110,50 @@ class Engine:
         self._scheduler.add(sequence)
 
     def step(self) -> list[tuple[Sequence, int]]:
-        """Run every sequence in flight once and return the new ids, each with its sequence.
+        """Run every sequence in flight once and return the new ids, each with its sequence; nothing if it is interrupted.
 
         Mostly one a sequence; a constraint may force several at once, and ids that are taken back are not among them.
         """
         self._require_open()
-        works = self._scheduler.schedule()
-        if not works:
-            return []
-        started_s = time.perf_counter()
-        logits = self.runner.forward(make_batch(works, self._cache.tables))
+        works = self._works = self._scheduler.schedule()
+        try:
+            if not works or self._is_for_nothing(works):
+                return []
+            batch = make_batch(works, self._cache.tables)
+            started_s = time.perf_counter()
+            logits = self.runner.forward(batch)
+        except Aborted:
+            return []  # no sequence has moved: what the cache got is written again
+        finally:
+            self._works = []
         if self.speculator is not None and all(work.num_tokens == 1 for work in works):
             self._note_step(works, time.perf_counter() - started_s)
+        if len(batch.hidden_rows):
+            for work, rows in split_hidden(works, self.runner.hidden):
+                work.sequence.collect_hidden(rows, work.num_tokens)
         return [
             (work.sequence, token_id)
             for work, rows in split_logits(works, logits)
             for token_id in self._take(work, rows)
         ]
+
+    def interrupt(self, sequence: Sequence | None = None) -> None:
+        """End the running step early, undone, if it is for nothing once `sequence` (None: all) has ended; from any thread.
+
+        What others have in that step is computed again: for a prompt that pays, for a token beside theirs it does not.
+        """
+        # First said, then looked: a step that begins meanwhile sees it itself.
+        if sequence is None:
+            self._is_ending = True
+        else:
+            sequence.is_unwanted = True
+        if self._is_for_nothing(self._works):
+            self.runner.abort()
+
+    def fail(self, error: BaseException) -> None:
+        """End those that run with an error that a step raised."""
+        for sequence in self._scheduler.running or self._scheduler.sequences:
+            self._end(sequence, "error", error)
 
     def cancel(self, sequence: Sequence, reason: str = "cancelled") -> None:
         """End a sequence and free its slot at once; harmless if it has ended."""
@@ -136,12 +170,18 @@ class Engine:
             self.speculator.close()
         self.runner.close()
 
+    def _is_for_nothing(self, works: list[Work]) -> bool:
+        if self._is_ending:
+            return bool(works)
+        return any(work.sequence.is_unwanted and (work.num_tokens > 1 or len(works) == 1) for work in works)
+
     def _take(self, work: Work, rows: NDArray[np.float32]) -> list[int]:
         """Note a share of work as done; if it ends in a logit row, choose the next id, and those that it forces."""
         sequence = work.sequence
         sequence.advance(work.num_tokens)
-        if sequence.keep_logits:
-            sequence.collect(rows)
+        if not sequence.generates:
+            if sequence.keep_logits:
+                sequence.collect(rows)
             if sequence.num_pending == 0:
                 self._end(sequence, "length")
             return []
@@ -151,7 +191,7 @@ class Engine:
             self._cache.keep(sequence.slot, sequence.prompt_ids)
         try:
             return self._choose(work, rows)
-        except EdgeLLMError as error:  # of this sequence alone: the others of the step go on
+        except Exception as error:  # of this sequence alone: the others of the step go on
             self._end(sequence, "error", error)
             return []
 
@@ -220,7 +260,7 @@ class Engine:
             sequence.num_cached = 0
             self._cache.rewind(sequence.slot, 0)
 
-    def _end(self, sequence: Sequence, reason: str, error: Exception | None = None) -> None:
+    def _end(self, sequence: Sequence, reason: str, error: BaseException | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)
         if self.speculator is not None:
             self.speculator.forget(sequence)

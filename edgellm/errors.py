@@ -38,3 +38,11 @@ class DownloadError(EdgeLLMError):
 
 class TemplateError(EdgeLLMError, ValueError):
     """A chat template refuses the conversation or cannot be rendered."""
+
+
+class AnswerError(EdgeLLMError):
+    """An answer is not what was asked for, as when it was cut before its JSON was complete. text: the answer."""
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text

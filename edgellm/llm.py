@@ -6,30 +6,36 @@ parts, `engine.py` runs sequences, `tokenizer/stream.py` turns ids into text.
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as ListOf
+from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .choosing import Chooser
+from . import asking
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
-from .errors import EdgeLLMError, OptionError, UnsupportedError
-from .request import check_bias, merge_params, seeds, whole_numbers
+from .errors import EdgeLLMError, OptionError
+from .request import whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from .chat_stream import ChatStream
+    from .estimate import Estimate
     from .loader import LoadedModel
-    from .tokenizer.stream import TextStream
+    from .tokenizer.stream import HasTokenBytes, TextStream
+    from .tool_calls import ChatFormat, ToolLike
 
 Progress = Callable[[str, int, int], None]
+Form = TypeVar("Form")
 
 
 class LLM:
@@ -103,20 +109,59 @@ class LLM:
         )
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
 
+    @classmethod
+    def load_in_background(
+        cls,
+        model: str | os.PathLike[str] = "smollm2",
+        *,
+        on_ready: Callable[[LLM], None] | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Future[LLM]:
+        """Load in a thread of its own. -> a future whose `result()` is the LLM, or raises what `load` would.
+
+        on_ready: called in that thread with the LLM. `cancel()` gives the model up: what is under way ends at its next step.
+        """
+        from .background import load_in_background
+
+        return load_in_background(lambda told: cls.load(model, progress=told, **options), progress, on_ready)
+
+    @staticmethod
+    def estimate(model: str | os.PathLike[str], **options: Any) -> Estimate:
+        """Say what a model would need and how fast it would be here, from its header: nothing is loaded or compiled.
+
+        model: the path of a file, or what `load` takes, if it is here already. options: those of `load`.
+        Raises DownloadError if it is not here, ModelFileError or UnsupportedError if it cannot be run.
+        """
+        from .estimate import estimate
+
+        return estimate(os.fspath(model), EngineConfig(**options))
+
+    @overload
+    def generate(
+        self, prompt: str | Iterable[int], params: SamplingParams | None = None, *, schema: type[Form], **overrides: Any
+    ) -> Form: ...
+    @overload
     def generate(
         self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any
-    ) -> Completion:
+    ) -> Completion: ...
+    def generate(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Any:
         """Continue a prompt, text or token ids, as it is. `overrides` are fields of SamplingParams.
 
+        on_prefill=function: called with (done, total) tokens of the prompt while they are computed, in this thread.
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
-        Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room.
+        Where schema is a Pydantic model class, its instance is returned; `stream` has the completion too.
+        Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room, AnswerError if there
+        is no instance, as when the answer was cut.
         """
-        return _exhaust(self.stream(prompt, params, **overrides))
+        return self.stream(prompt, params, **overrides).result()
 
     def stream(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Stream:
-        """Like `generate`, piece by piece. Work begins, and errors are raised, here; tokens are made on iteration."""
-        created_s = time.perf_counter()
-        return self._start(self._prompt_ids(prompt), params, overrides, created_s)
+        """Like `generate`, piece by piece. Work begins, and errors are raised, here.
+
+        Tokens are made meanwhile, up to some ahead of what has been read.
+        """
+        return asking.begin(self, asking.ask(self, prompt, params, overrides))
 
     def generate_many(
         self, prompt: str | Iterable[int], n: int, params: SamplingParams | None = None, **overrides: Any
@@ -125,31 +170,78 @@ class LLM:
 
         As many at once as max_sequences allows; each is what `generate` gives with its seed.
         """
-        created_s = time.perf_counter()
-        return self._complete_many(self._prompt_ids(prompt), n, merge_params(params, overrides), created_s)
+        question = asking.ask(self, prompt, params, overrides)
+        return [stream.result() for stream in asking.begin_many(self, question, n)]
 
+    @overload
     def chat(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Completion:
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        schema: type[Form],
+        **overrides: Any,
+    ) -> Form: ...
+    @overload
+    def chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> Completion: ...
+    def chat(self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **options: Any) -> Any:
         """Answer a conversation, a list of {"role": ..., "content": ...}, through the model's own chat template.
 
-        Raises UnsupportedError if the model has none, TemplateError if it refuses the conversation, and as `generate`.
+        tools: functions the model may want called, in OpenAI's shape or Python's own; its calls are in the completion's
+        tool_calls. tool_choice: "auto", "none", "required", or one by name, as OpenAI has it. parallel_tool_calls: several
+        in one answer. documents: texts to answer from. template_args: names that this model's template knows, as
+        enable_thinking. Reasoning is taken out of the text, into `reasoning`.
+        Raises UnsupportedError if the model has no template, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return _exhaust(self.chat_stream(messages, params, **overrides))
+        return self.chat_stream(messages, params, **options).result()
 
     def chat_stream(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Stream:
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> ChatStream:
         """Like `chat`, piece by piece."""
-        created_s = time.perf_counter()
-        return self._start(self._chat_ids(messages), params, overrides, created_s)
+        chat = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            "documents": documents,
+            "template_args": template_args,
+        }
+        return asking.begin_chat(self, asking.ask_chat(self, messages, params, {**overrides, **chat}))
 
     def chat_many(
-        self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **overrides: Any
+        self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **options: Any
     ) -> list[Completion]:
         """Like `chat`, n answers to one conversation, as `generate_many` gives them."""
-        created_s = time.perf_counter()
-        return self._complete_many(self._chat_ids(messages), n, merge_params(params, overrides), created_s)
+        question = asking.ask_chat(self, messages, params, options)
+        return [stream.result() for stream in asking.begin_many(self, question, n)]
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How this model reasons and calls tools; `use_family` overrides what its template shows."""
+        from .tool_calls import ChatFormat
+
+        template = self.loaded.template
+        return ChatFormat("" if template is None else "\n".join(template.sources.values()), self.tokenizer)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Return the ids of a text; with `special`, control tokens spelled in it are recognised."""
@@ -179,6 +271,19 @@ class LLM:
         assert sequence.logits is not None
         return sequence.logits
 
+    def embed(
+        self, texts: str | Iterable[str | Iterable[int]], *, pooling: str = "mean", normalize: bool = True
+    ) -> NDArray[np.float32]:
+        """Return f32[N, hidden_size], a vector for each text (or list of ids): what the model makes of it.
+
+        pooling: "mean" of the hidden states of all tokens after the final norm, or those of the "last". normalize: to length 1.
+        Raises OptionError, and ContextError for a text of more than max_context tokens.
+        """
+        from .embedding import embed
+
+        prompts = [self._prompt_ids(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        return embed(self._shared, prompts, self.loaded.program.hidden.width, pooling, normalize)
+
     def save_state(self, path: str | os.PathLike[str]) -> int:
         """Write to a file what the cache holds of earlier prompts and answers, for `load_state`. -> their tokens.
 
@@ -207,8 +312,7 @@ class LLM:
         """Stop what is running, end the threads, free the memory; harmless when repeated."""
         if not self._is_closed:
             self._is_closed = True
-            self._shared.close()
-            self.loaded.close()
+            self._shared.close(self.loaded.close)
 
     def __enter__(self) -> LLM:
         return self
@@ -219,65 +323,11 @@ class LLM:
     def __del__(self) -> None:
         self.close()
 
-    def _start(
-        self, ids: list[int], params: SamplingParams | None, overrides: Mapping[str, Any], created_s: float
-    ) -> Stream:
-        merged = merge_params(params, overrides)
-        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
-
-    def _complete_many(self, ids: list[int], n: int, params: SamplingParams, created_s: float) -> list[Completion]:
-        """Answer n times; all but the first wait until the prompt is in the cache."""
-        first: Sequence | None = None
-        streams = []
-        for seed in seeds(params.seed, n):
-            own = dataclasses.replace(params, seed=seed)
-            sequence = Sequence(ids, own, chooser=self._make_chooser(own), after=first, created_s=created_s)
-            first = first or sequence
-            streams.append(Stream(self, sequence))
-        return [_exhaust(stream) for stream in streams]
-
-    def _chat_ids(self, messages: Iterable[Mapping[str, Any]]) -> list[int]:
-        self._require_open()
-        if self.loaded.template is None:
-            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        return list(self.loaded.template.render_ids(list(messages), add_generation_prompt=True))
-
-    def _make_chooser(self, params: SamplingParams) -> Chooser:
-        """What chooses the ids: with a constraint where the answer must have a form, a watcher where texts are banned."""
-        check_bias(params, self.vocab_size)
-        constraint = None
-        if params.is_structured:
-            from .structured import make_constraint
-
-            constraint = make_constraint(params, self.tokenizer, self.eog_ids)
-        watcher = None
-        if params.banned:
-            from .banned import BannedTexts
-
-            watcher = BannedTexts(params.banned, self.tokenizer.token_bytes)
-        return Chooser(params, constraint, watcher, self.tokenizer.token_bytes)
-
-    def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
-        self._require_open()
-        bos_id = self.tokenizer.bos_id
-        if isinstance(prompt, str):
-            ids = list(self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos))
-        else:
-            ids = whole_numbers(prompt)
-        return ids if ids or bos_id is None else [bos_id]
-
-    def _make_text_stream(self, stop: tuple[str, ...]) -> TextStream:
+    def _make_text_stream(self, stop: tuple[str, ...], tokens: HasTokenBytes | None = None) -> TextStream:
         from .tokenizer.stream import TextStream
 
-        return TextStream(self.tokenizer, stop)
+        return TextStream(tokens if tokens is not None else self.tokenizer, stop)
 
     def _require_open(self) -> None:
         if self._is_closed:
             raise EdgeLLMError("this model is closed; load it again")
-
-
-def _exhaust(stream: Stream) -> Completion:
-    for _ in stream:
-        pass
-    assert stream.completion is not None
-    return stream.completion

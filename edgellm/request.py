@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,22 @@ from .errors import OptionError
 
 MAX_ANSWERS = 1000
 """To one prompt, in one call."""
+
+
+class Callbacks(NamedTuple):
+    """Who is told of a request on its way; see Stream. A request names them among its options."""
+
+    on_prefill: Callable[[int, int], None] | None = None
+    on_news: Callable[[], None] | None = None
+
+
+def split_callbacks(options: Mapping[str, Any]) -> tuple[Callbacks, dict[str, Any]]:
+    """Return the callbacks among a request's options, and the other options."""
+    callbacks = {name: options[name] for name in Callbacks._fields if name in options}
+    for name, value in callbacks.items():
+        if value is not None and not callable(value):
+            raise OptionError(f"{name} must be a function, not {value!r}")
+    return Callbacks(**callbacks), {name: value for name, value in options.items() if name not in callbacks}
 
 
 def merge_params(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:

@@ -36,6 +36,7 @@ class Scheduler:
 
     Where the cache's memory holds fewer tokens than the running sequences come to have, the youngest gives way: it waits
     again, at the front, and goes on later with what is left of it in the cache. The oldest always has room.
+    A sequence whose reader is far behind does not run, and is the first to give way where another wants its place.
 
     A step holds at most `prefill_chunk` prompt and guessed tokens in all, and one token of every sequence that has just one
     pending: never more than prefill_chunk + max_sequences tokens. A sequence grows by at most prefill_chunk, so a window
@@ -61,6 +62,16 @@ class Scheduler:
         """True while anything runs or waits."""
         return bool(self._running or self._waiting)
 
+    @property
+    def can_run(self) -> bool:
+        """True if `schedule` would find work; False until a sequence comes or a reader catches up."""
+        return any(not s.is_ahead for s in self._running) or any(s.may_start and not s.is_ahead for s in self._waiting)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Those that hold a place in the cache, oldest first."""
+        return list(self._running)
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
         self._waiting.append(sequence)
@@ -71,8 +82,8 @@ class Scheduler:
         budget = self._prefill_chunk
         work: list[Work] = []
         for sequence in list(self._running):
-            if sequence.state is not SequenceState.RUNNING:
-                break  # it gave way to an older one just now, and so did all after it
+            if sequence.state is not SequenceState.RUNNING or sequence.is_ahead:
+                continue  # it gave way to an older one just now, or its reader is far behind
             count = sequence.num_pending
             if count > 1:
                 count = min(count, budget)
@@ -109,27 +120,32 @@ class Scheduler:
             self._waiting.remove(sequence)
 
     def _admit(self) -> None:
-        for sequence in [x for x in self._waiting if x.may_start]:
-            if not self._cache.num_free_slots:
-                return
+        for sequence in [x for x in self._waiting if x.may_start and not x.is_ahead]:
             if self._is_being_read(sequence):
                 continue  # in a few steps it takes the prompt as it lies
-            if self._running and not self._cache.has_room(len(sequence.token_ids) + 1):
-                return
-            # Every row of logits is wanted: then every token must be computed.
-            sequence.start(*self._cache.open(() if sequence.keep_logits else sequence.token_ids))
+            while not self._has_place(sequence):
+                idle = [x for x in self._running if x.is_ahead]
+                if not idle:
+                    return
+                self._give_way(idle[-1])
+            sequence.start(*self._cache.open(() if sequence.wants_all_rows else sequence.token_ids))
             self._waiting.remove(sequence)
             self._running.append(sequence)
 
+    def _has_place(self, sequence: Sequence) -> bool:
+        if not self._cache.num_free_slots:
+            return False
+        return not self._running or self._cache.has_room(len(sequence.token_ids) + 1)
+
     def _is_being_read(self, sequence: Sequence) -> bool:
         """True if the whole prompt of a new sequence is that of one whose prompt is on its way into the cache."""
-        if sequence.num_output or sequence.keep_logits:
+        if sequence.num_output or sequence.wants_all_rows:
             return False
-        reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.keep_logits)
+        reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.wants_all_rows)
         return any(x.num_prompt == sequence.num_prompt and x.prompt_ids == sequence.token_ids for x in reading)
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Give a sequence places, if need be those of younger ones. -> False if it had to give way itself."""
+        """Give a sequence places, if need be those of idle or younger ones. -> False if it had to give way itself."""
         while True:
             try:
                 self._cache.reserve(sequence.slot, num_tokens)
@@ -137,13 +153,18 @@ class Scheduler:
             except ResourceError:
                 if len(self._running) == 1:
                     raise
-            youngest = self._running.pop()
-            self._keep(youngest)
-            self._cache.close(youngest.slot)
-            youngest.pause()
-            self._waiting.appendleft(youngest)
-            if youngest is sequence:
+            idle = [x for x in self._running if x.is_ahead and x is not sequence]
+            victim = idle[-1] if idle else self._running[-1]
+            self._give_way(victim)
+            if victim is sequence:
                 return False
+
+    def _give_way(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        self._keep(sequence)
+        self._cache.close(sequence.slot)
+        sequence.pause()
+        self._waiting.appendleft(sequence)
 
     def _keep(self, sequence: Sequence) -> None:
         self._cache.keep(sequence.slot, sequence.token_ids[: sequence.num_cached])

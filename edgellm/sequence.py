@@ -30,6 +30,7 @@ class Sequence:
 
     prompt_ids: list of token ids. params: how tokens are chosen.
     keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
+    keep_hidden: collect the hidden states of "all" prompt positions, or of the "last", in `hidden`, f32[n, E]; generate nothing.
     chooser: chooses its ids; one that follows params alone if None.
     after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
@@ -40,6 +41,8 @@ class Sequence:
     num_drafted, num_accepted: ids that were guessed for it, and those that were right.
     step_s, plain_step_s: seconds of its decode steps, and what they would have been without guesses, by steps measured.
     num_ready: generated ids that will not be taken back, for others to read. logprobs: one per generated id.
+    max_ahead: it pauses while so many ids are ready that nobody has read, None for never. num_read: what its reader has read.
+    is_unwanted: somebody wants it to end, in any thread: what still runs of it is for nothing.
     num_reused: the tokens of the prompt that were in the cache when it first ran, from earlier sequences.
     """
 
@@ -51,6 +54,7 @@ class Sequence:
         chooser: Chooser | None = None,
         after: Sequence | None = None,
         keep_logits: bool = False,
+        keep_hidden: str | None = None,
         created_s: float | None = None,
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
@@ -59,16 +63,21 @@ class Sequence:
         self.chooser = chooser if chooser is not None else Chooser(self.params)
         self.after = after
         self.keep_logits = keep_logits
+        self.keep_hidden = keep_hidden
         self.num_ready = 0
         self.num_drafted = 0
         self.num_accepted = 0
         self.step_s = 0.0
         self.plain_step_s = 0.0
+        self.num_read = 0
+        self.max_ahead: int | None = None
+        self.is_unwanted = False
         self.logprobs: list[TokenLogprobs | None] = []
         self.logits: NDArray[np.float32] | None = None
+        self.hidden: NDArray[np.float32] | None = None
         self.state = SequenceState.WAITING
         self.finish_reason: str | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.slot = -1
         self.num_cached = 0
         self.num_reused = 0
@@ -98,6 +107,16 @@ class Sequence:
         return len(self.token_ids) - self.num_cached
 
     @property
+    def generates(self) -> bool:
+        """False if it only wants to know what the model makes of its prompt."""
+        return not self.keep_logits and self.keep_hidden is None
+
+    @property
+    def wants_all_rows(self) -> bool:
+        """True if every token must be computed, whatever the cache holds of it."""
+        return self.keep_logits or self.keep_hidden == "all"
+
+    @property
     def is_finished(self) -> bool:
         """True once it neither waits nor runs."""
         return self.state is SequenceState.FINISHED
@@ -106,6 +125,11 @@ class Sequence:
     def may_start(self) -> bool:
         """False while it waits for another's prompt to be in the cache."""
         return self.after is None or self.after.is_finished or self.after.num_output > 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """True while its reader is so far behind that there is no sense in going on."""
+        return self.max_ahead is not None and self.num_ready - self.num_read >= self.max_ahead
 
     def start(self, slot: int, num_cached: int = 0) -> None:
         """Take a cache slot that holds the first `num_cached` tokens already."""
@@ -132,6 +156,14 @@ class Sequence:
             self.logits = np.empty((self.num_prompt, logits.shape[1]), np.float32)
         self.logits[self.num_cached - len(logits) : self.num_cached] = logits
 
+    def collect_hidden(self, rows: NDArray[np.float32], num_tokens: int) -> None:
+        """Copy hidden states f32[n, E] of the last n of `num_tokens` tokens that are about to be cached into `hidden`."""
+        if len(rows):
+            if self.hidden is None:
+                self.hidden = np.empty((self.num_prompt if self.keep_hidden == "all" else 1, rows.shape[1]), np.float32)
+            end = self.num_cached + num_tokens if self.keep_hidden == "all" else 1
+            self.hidden[end - len(rows) : end] = rows
+
     def take(self, choice: Choice, eog_ids: Collection[int], max_context: int | None) -> str | None:
         """Append a generated id and return the reason to finish, if there is one. max_context: None for no end."""
         token_id = choice.token_id
@@ -157,7 +189,7 @@ class Sequence:
         """Let others see the generated ids, but for those that may still be taken back."""
         self.num_ready = max(self.num_ready, self.num_output - self.chooser.num_held)
 
-    def finish(self, reason: str, error: Exception | None = None) -> None:
+    def finish(self, reason: str, error: BaseException | None = None) -> None:
         """Leave the queue or the cache for good; the first reason stays."""
         if not self.is_finished:
             self.finish_reason = reason

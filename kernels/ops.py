@@ -77,6 +77,15 @@ class Program:
     output: Value
     cache_layers: tuple[CacheLayer, ...]
 
+    @property
+    def hidden(self) -> Value:
+        """What the last matrix makes logits of: the hidden states, after the final norm."""
+        return self.ops[-1].inputs[0]
+
+    def without_logits(self) -> Program:
+        """The program that ends there."""
+        return Program(self.ops[:-1], self.hidden, self.cache_layers)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -85,6 +94,7 @@ class Batch:
     token_ids: i32[T]. positions: i64[T]. sequences: i32[T], row of each token in the block tables.
     block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
     logit_rows: i32[N], ascending: the tokens whose logits are wanted.
+    hidden_rows: i32[M], ascending: the tokens whose hidden states are wanted, which are what the last matrix reads.
     """
 
     token_ids: NDArray[np.int32]
@@ -92,6 +102,11 @@ class Batch:
     sequences: NDArray[np.int32]
     block_tables: tuple[NDArray[np.int32], ...]
     logit_rows: NDArray[np.int32]
+    hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+class Aborted(Exception):
+    """A backend's `run` was told to stop: its batch counts as not computed, whatever the cache got of it."""
 
 
 class Builder:

@@ -5,6 +5,8 @@ Knows values and their indices, no token and no rule of choosing. Next hop: `cpu
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,7 +53,7 @@ class Vocabulary:
 
     def weigh(self, scale: float = 1.0) -> float:
         """Set weights f32[V] to exp((value - top) * scale), 0 below 2**-125, and return their sum."""
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             powers = (self.row - np.float32(self.top)) * np.float32(scale * LOG2_E)
             self.weights = np.where(powers >= LEAST_POWER, np.exp2(powers), np.float32(0))
         total = float(self.weights.sum(dtype=np.float64))
@@ -72,7 +74,7 @@ class Vocabulary:
         ids = self.reaching(self.top - count / per_unit)
         with np.errstate(over="ignore", invalid="ignore"):
             bins = np.fmin((np.float32(self.top) - self.row[ids]) * np.float32(per_unit), np.float32(count))
-        return np.bincount(bins.astype(np.intp), self.weights[ids], count + 1)[:count]
+        return np.bincount(bins.astype(np.intp), self.weights[ids], count + 1)[:count].astype(np.float64)
 
     def moments(self) -> tuple[int, float, float]:
         """Return count, mean and standard deviation (of the population) of all values but -inf."""
@@ -85,7 +87,7 @@ def best(row: Floats, ids: Ids, k: int) -> Ids:
     return np.sort(ids[np.argsort(-row[ids], kind="stable")[:k]])
 
 
-def pick(weights: Floats, wanted: float) -> int:
+def pick(weights: NDArray[np.floating[Any]], wanted: float) -> int:
     """Return the first index where the running sum exceeds `wanted`; the last one with a weight if none does."""
     sums = np.cumsum(weights, dtype=np.float64)
     found = int(np.searchsorted(sums, wanted, side="right"))

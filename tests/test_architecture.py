@@ -29,10 +29,23 @@ LAYERS = (
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
-    ("engine", "packing", "loader", "guessing", "keeping", "inspect", "doctor", "shared_engine"),
+    (
+        "engine",
+        "packing",
+        "loader",
+        "guessing",
+        "keeping",
+        "inspect",
+        "doctor",
+        "shared_engine",
+        "waiting",
+        "embedding",
+        "estimate",
+        "background",
+    ),
     ("structured", "tool_calls", "completion", "request", "banned"),
-    ("llm", "stream", "async_llm"),
-    ("cli", "server", "__main__"),
+    ("llm", "stream", "chat_stream", "asking", "async_llm", "async_stream"),
+    ("cli", "server", "__main__", "__pyinstaller"),
 )
 # Narrower than the layers: who may not import what, and why.
 FORBIDDEN = (

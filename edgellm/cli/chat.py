@@ -1,54 +1,55 @@
-"""`edgellm chat`: a plain conversation that streams, in a terminal or through a pipe.
+"""`edgellm chat`: a conversation in a terminal or through a pipe.
 
-Answers go to standard output, everything else to stderr. Next hop: `history.py` for what the model is shown,
-`..llm` for the answer.
+Chooses prompt and screen for where it runs. Next hop: `repl/session.py` for what a line does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
+import threading
 from argparse import Namespace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..config import SamplingParams
-from ..errors import ContextError, EdgeLLMError, UnsupportedError
+from ..errors import UnsupportedError
 from . import loading
-from .history import History
 from .options import add_engine, add_model, add_sampling, check_text, display_name, engine_config, sampling_params
 from .parser import Parser
-from .terminal import is_terminal, note, report, tell_dropped, write_piece
+from .terminal import is_terminal, note
 
 if TYPE_CHECKING:
     from ..llm import LLM
-    from ..stream import Stream
+    from .repl.session import Session
 
 USAGE = "[MODEL] [options]"
 DESCRIPTION = (
-    "Talk with a model. Answers stream; Ctrl-C stops one and keeps the conversation.\n"
-    "Inside: /clear forgets the conversation, /help lists the commands, /exit or Ctrl-D leaves."
+    "Talk with a model. Answers are drawn as they come; Ctrl-C stops one and keeps the\n"
+    "conversation, Ctrl-D leaves. Inside, /help lists the commands: /regen, /edit and /undo change\n"
+    "the last turn, /set changes how answers are made, /save and /load keep conversations, /tokens\n"
+    "and /stats count. Through a pipe each line is a question.\n"
+    "What you type and the last conversation stay in EDGELLM_HOME or the user's cache folder, for\n"
+    "you alone; --no-history keeps nothing."
 )
 EXAMPLES = """\
   edgellm chat                                  the default model, fetched when needed
   edgellm chat --temperature 0 --seed 1
   edgellm chat ./model.gguf --system "Answer in one sentence." --max-context 8192
+  edgellm chat --resume last                    go on where the last conversation ended
   printf 'Hi\\nWhat did I say?\\n' | edgellm chat    one question a line; answers on standard output"""
-HELP = """\
-/clear  forget the conversation
-/help   show this
-/exit   leave (so does Ctrl-D)
-Ctrl-C  stop the answer, keep the conversation"""
-PROMPT = "> "
-# Turns are forgotten early enough to leave an answer this many tokens, or a quarter of the context if that is less.
-ANSWER_TOKENS = 256
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     add_model(parser)
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
+    add = parser.add_argument
+    add("--system", metavar="TEXT", help="what the model is told before the conversation")
+    add(
+        "--resume", metavar="NAME", help="go on with a conversation that /save kept, or with a file; last is the latest"
+    )
+    add("--plain", action="store_true", help="show answers as they are written, without drawing their Markdown")
+    add("--no-history", action="store_true", help="keep neither what is typed nor the last conversation")
+    add("--verbose", action="store_true", help="show figures after every answer")
     add_sampling(parser)
     add_engine(parser)
 
@@ -57,135 +58,85 @@ def execute(args: Namespace) -> int:
     """Run the command and return its exit code."""
     config, params = engine_config(args), sampling_params(args)
     system = check_text("--system", args.system) if args.system else None
+    if args.resume:
+        from .repl import saved
+
+        saved.load(args.resume)  # mistakes first, before anything is fetched
+    if _is_drawn():
+        _import_soon("rich_prompt")  # while the model loads, which is mostly not Python's work
     with loading.load_llm(args.model, config) as llm:
         name = display_name(args.model)
         if llm.loaded.template is None:
             way_out = f'it continues text: edgellm run {args.model} --raw "TEXT"'
             raise UnsupportedError(f"{name} has no chat template, so it cannot converse; {way_out}")
-        sight = (
-            f"{llm.max_context} tokens of context" if llm.window is None else f"the last {llm.window} tokens in sight"
-        )
-        note(f"{name}, {sight}. /help lists the commands, /exit or Ctrl-D leaves.")
-        session = Session(llm, params, system, debug=args.debug)
-        while (line := _read_line()) is not None and session.take(line):
+        note(f"{name}, {_sight(llm)}. /help lists the commands, /exit or Ctrl-D leaves.")
+        session, prompt = _make_session(args, llm, name, params, system)
+        if args.resume:
+            session.load(args.resume)
+            if system:
+                session.set_system(system)
+        if _is_drawn():
+            _import_soon("live_screen")  # while the user types
+        while (line := prompt.read(_take_offer(session))) is not None and session.take(line):
             pass
     return 0
 
 
-class Session:
-    """One conversation. `take(line)` does what a line asks for and returns False when the user leaves."""
+def _make_session(args: Namespace, llm: LLM, name: str, params: Any, system: str | None) -> tuple[Session, Any]:
+    """Return a session and the prompt that feeds it."""
+    from .repl.plain_prompt import PlainPrompt
+    from .repl.private_file import folder
+    from .repl.screen import View, make_screen
+    from .repl.session import Session
 
-    def __init__(self, llm: LLM, params: SamplingParams, system: str | None, *, debug: bool = False) -> None:
-        self._llm = llm
-        self._params = params
-        self._debug = debug
-        self._system = system
-        self._history = self._new_history()
+    is_typed = is_terminal(sys.stdin)
+    view = View(markdown=not args.plain, verbose=args.verbose, history=is_typed and not args.no_history)
+    prompt: Any = None
+    describe = [lambda: name]
+    if _is_drawn():
+        from .repl.recall import Recall
+        from .repl.rich_prompt import make_rich_prompt
 
-    def take(self, line: str) -> bool:
-        """Obey a command or answer a question; a failed turn is reported and leaves the conversation as it was."""
-        line = line.strip()
-        if re.fullmatch(r"/[A-Za-z?]+", line):
-            return self._obey(line)
-        if line:
-            try:
-                self._answer(check_text("the message", line))
-            except EdgeLLMError as error:
-                report(error, debug=self._debug)
-        return True
-
-    def _obey(self, command: str) -> bool:
-        if command == "/clear":
-            self._history = self._new_history()
-            note("(the conversation is forgotten)")
-        elif command == "/help":
-            note(HELP)
-        elif command != "/exit":
-            note(f"(there is no {command}; /help lists the commands)")
-        return command != "/exit"
-
-    def _answer(self, question: str) -> None:
-        """Answer, forgetting as many of the oldest turns as it takes; raises ContextError if none is left to forget.
-
-        With a window nothing is forgotten here: the oldest tokens leave the model's sight one by one.
-        """
-        limit = self._llm.max_context
-        if limit is None:
-            return self._speak(question, 0)
-        skip = self._history.to_skip(question, limit - min(ANSWER_TOKENS, limit // 4))
-        while True:
-            try:
-                return self._speak(question, skip)
-            except ContextError:
-                # The count was an estimate: forget one more, until only the question itself is too long.
-                if skip == len(self._history.turns):
-                    raise
-                skip += 1
-
-    def _speak(self, question: str, skip: int) -> None:
-        """Stream one answer to what is left after `skip` turns; Ctrl-C ends it, and what was said stays."""
-        said: list[str] = []
-        try:
-            with self._llm.chat_stream(self._history.messages(question, skip=skip), self._params) as stream:
-                for piece in stream:
-                    if not said:
-                        self._forget(skip)
-                    said.append(piece)
-                    write_piece(piece)
-        except KeyboardInterrupt:
-            self._keep_stopped(question, said)
-        else:
-            if not said:
-                self._forget(skip)
-            self._keep(question, said)
-            self._tell_end(stream)
-
-    def _keep_stopped(self, question: str, said: list[str]) -> None:
-        """Keep what was said; a question without any answer goes, as templates refuse two questions in a row."""
-        if said:
-            self._keep(question, said)
-            note("(stopped)")
-        else:
-            note("(stopped before the first word; your message is not kept)")
-
-    def _keep(self, question: str, said: list[str]) -> None:
-        answer = "".join(said)
-        self._history.add(question, answer)
-        if not answer.endswith("\n"):
-            write_piece("\n")
-
-    def _tell_end(self, stream: Stream) -> None:
-        done = stream.completion
-        if done is None:
-            return
-        if done.finish_reason == "length" and len(done.token_ids) != self._params.max_tokens:
-            note(f"(the answer was cut: the context of {self._llm.max_context} tokens is full)")
-        tell_dropped(done.num_dropped_tokens, self._llm.window)
-
-    def _forget(self, number: int) -> None:
-        if number:
-            self._history.forget(number)
-            turns = "the oldest turn is" if number == 1 else f"the {number} oldest turns are"
-            note(f"(the conversation no longer fits into {self._llm.max_context} tokens: {turns} forgotten)")
-
-    def _new_history(self) -> History:
-        return History(self._system, lambda text: len(self._llm.tokenize(text)))
+        recall = Recall(folder() / "typed.jsonl", reads=view.history)
+        prompt = make_rich_prompt(lambda: describe[0](), lambda: view.history, recall)
+    prompt = prompt or PlainPrompt()
+    session = Session(
+        llm,
+        name,
+        params,
+        system,
+        lambda: make_screen(view),
+        view,
+        offers=prompt.offers,
+        keeps_last=is_typed,
+        debug=args.debug,
+    )
+    describe[0] = session.describe
+    return session, prompt
 
 
-def _read_line() -> str | None:
-    """Return the next line, or None at the end. At a terminal Ctrl-C drops the line being typed."""
-    typing = is_terminal(sys.stdin)
-    if typing:
-        with contextlib.suppress(ImportError):  # Windows has none, and edits lines by itself
-            import_module("readline")  # gives input() its line editing and history
-    while True:
-        try:
-            return input(PROMPT if typing and is_terminal(sys.stdout) else "")
-        except EOFError:
-            if typing:
-                note("")
-            return None
-        except KeyboardInterrupt:
-            if not typing:
-                raise
-            note("\n(/exit or Ctrl-D leaves)")
+def _is_drawn() -> bool:
+    """Say whether a person types at a terminal that can be drawn on."""
+    from .repl.screen import is_capable
+
+    return is_terminal(sys.stdin) and is_capable()
+
+
+def _import_soon(name: str) -> None:
+    """Import a part of the REPL in the background; whoever needs it before that is done waits for it."""
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # whoever needs it says what is wrong
+            import_module(f"{__package__}.repl.{name}")
+
+    threading.Thread(target=work, name="edgellm-import", daemon=True).start()
+
+
+def _take_offer(session: Session) -> str:
+    """Return what the next prompt begins with; it is offered once."""
+    offer, session.offer = session.offer, ""
+    return offer
+
+
+def _sight(llm: LLM) -> str:
+    return f"{llm.max_context} tokens of context" if llm.window is None else f"the last {llm.window} tokens in sight"

@@ -26,6 +26,7 @@ from ..config import (
 )
 from ..config_sampling import SAMPLERS
 from ..errors import OptionError
+from .form_options import form_fields
 from .parser import Parser
 from .terminal import is_terminal
 
@@ -201,7 +202,8 @@ def sampling_params(args: Namespace) -> SamplingParams:
             check_text(f"--{name.replace('_', '-')}", text)
     breakers = SamplingParams().dry_breakers if args.dry_breakers is None else args.dry_breakers
     breakers = () if list(breakers) == ["none"] else tuple(breakers)
-    return _made_of(SamplingParams, args, logit_bias=dict(map(bias, args.logit_bias)), dry_breakers=breakers)
+    given = {"logit_bias": dict(map(bias, args.logit_bias)), "dry_breakers": breakers, **form_fields(args)}
+    return _made_of(SamplingParams, args, **given)
 
 
 def display_name(model: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..config import DEFAULT_MODEL, SamplingParams
 from ..errors import OptionError
 from . import loading
+from .form_options import add_form, check_form
 from .options import MODEL_HELP, add_engine, add_sampling, engine_config, read_text, sampling_params
 from .parser import Parser
 from .terminal import note, tell_dropped, write_piece
@@ -34,6 +35,7 @@ EXAMPLES = """\
   edgellm run --raw "Once upon a time" --seed 1 --stop "The end"
   edgellm run gemma3-270m --raw - < story.txt
   edgellm run --json "Hi" --temperature 0 | python -m json.tool
+  edgellm run "Is water wet?" --choice yes --choice no
   edgellm run -- "-5 + 3 is"              (a TEXT that begins with a dash)"""
 
 
@@ -45,12 +47,14 @@ def add_arguments(parser: Parser) -> None:
     json_help = "print one JSON object: text, token_ids, prompt_token_ids, finish_reason, num_dropped_tokens, timings"
     parser.add_argument("--json", action="store_true", help=json_help)
     add_sampling(parser)
+    add_form(parser)
     add_engine(parser)
 
 
 def execute(args: Namespace) -> int:
     """Run the command and return its exit code."""
     config, params = engine_config(args), sampling_params(args)  # mistakes first, before anything is fetched
+    check_form(params)
     model, words = split_words(args.words)
     text = read_text(words)
     with loading.load_llm(model, config) as llm:

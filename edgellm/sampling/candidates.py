@@ -30,18 +30,20 @@ _MOST_DEPTH = 87.0  # what is less likely by e**87 has no weight
 class Candidates:
     """Ids and their logits, divided by a temperature.
 
+    is_read: the vocabulary has read these very logits, and they are numbers.
     logits: f32[V], -inf forbids; what changes it (penalties) calls `refresh`. temperature: of the filters so far.
     Raises ModelFileError if a logit is NaN or +inf, or all are -inf.
     """
 
-    def __init__(self, logits: NDArray[np.float32], vocabulary: Vocabulary) -> None:
+    def __init__(self, logits: NDArray[np.float32], vocabulary: Vocabulary, is_read: bool = False) -> None:
         self.logits = logits
         self.temperature = 1.0
         self._vocabulary = vocabulary
         self._ids: Ids | None = None
         self._values = np.empty(0)  # the logits of _ids
-        self.top = 0.0
-        self.refresh()
+        self.top = vocabulary.top
+        if not is_read:
+            self.refresh()
 
     @property
     def is_all(self) -> bool:
@@ -80,9 +82,9 @@ class Candidates:
 
     def depths(self) -> Floats:
         """f64 <= 0: how far each id's logit, over the temperature, lies from the best."""
-        values = self._values if self._ids is not None else self.logits[self.ids]
-        depths: Floats = (values - self.top) / self.temperature
-        return depths
+        if self._ids is None:
+            self._choose(self.ids)
+        return (self._values - self.top) / self.temperature
 
     def weights(self) -> Floats:
         """exp(depths): the best has 1."""
@@ -92,7 +94,8 @@ class Candidates:
     def probabilities(self) -> Floats:
         """What softmax makes of the ids left; their sum is 1."""
         weights = self.weights()
-        return weights / weights.sum()
+        probabilities: Floats = weights / weights.sum()
+        return probabilities
 
     def keep(self, which: NDArray[np.generic]) -> None:
         """Leave those of `ids` that a mask or indices name."""
@@ -160,7 +163,8 @@ class Candidates:
         ids = scans.reaching(self.top - end * width) if end < len(sums) else self.ids
         if len(ids) <= MANY or first < 1:
             return ids
-        return self._cut_mass(ids, first, float(sums[first - 1]), self.top - first * width, wanted)
+        self._cut_mass(ids, first, float(sums[first - 1]), self.top - first * width, wanted)
+        return None
 
     def _cut_mass(self, ids: Ids, first: int, mass: float, edge: float, wanted: float) -> None:
         """Forbid all but the ids above an edge, which have a mass, and those of the others that are needed."""

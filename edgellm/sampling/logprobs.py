@@ -29,6 +29,7 @@ class Logprobs:
     def __init__(self, logits: NDArray[np.float32], vocabulary: Vocabulary, num_top: int) -> None:
         self._logits = logits
         top = vocabulary.read(logits)
+        self.is_usable = math.isfinite(top)
         self._normaliser = top + math.log(vocabulary.weigh()) if math.isfinite(top) else top
         self._top: tuple[tuple[int, float], ...] = ()
         if num_top and math.isfinite(top):

@@ -54,13 +54,16 @@ class Sampler:
         """True if `choose` may change the logit of the id that it chooses."""
         return bool(len(self._bias_ids)) or not {"penalties", "dry"}.isdisjoint(self._samplers)
 
-    def choose(self, logits: NDArray[np.float32], token_ids: ListOf[int], num_prompt: int) -> int:
+    def choose(
+        self, logits: NDArray[np.float32], token_ids: ListOf[int], num_prompt: int, is_read: bool = False
+    ) -> int:
         """Choose what follows token_ids from logits f32[V], which may be overwritten; -inf forbids an id.
 
+        is_read: `vocabulary` has read these very logits, and they are numbers; only where `changes_logits` is false.
         Raises ModelFileError if a logit is NaN or +inf, or all are -inf.
         """
         position = len(token_ids) - num_prompt
-        candidates = self._filter(logits, token_ids, position)
+        candidates = self._filter(logits, token_ids, position, is_read)
         token_id = candidates.draw(uniforms(self._seed, position)[0]) if candidates.is_open else candidates.only
         if self._mirostat is not None:
             probability = candidates.probabilities()[np.searchsorted(candidates.ids, token_id)]
@@ -94,14 +97,16 @@ class Sampler:
         if self._mirostat is not None:
             self._mirostat.take_back(num_tokens)
 
-    def _filter(self, logits: NDArray[np.float32], token_ids: ListOf[int], position: int) -> Candidates:
+    def _filter(
+        self, logits: NDArray[np.float32], token_ids: ListOf[int], position: int, is_read: bool = False
+    ) -> Candidates:
         """Run the chain. -> what is left."""
         if len(self._bias_ids):
             logits[self._bias_ids] = (logits[self._bias_ids] + self._biases).astype(np.float32)
         names = list(self._samplers)
         while names and names[0] in ("penalties", "dry"):  # first of all: nothing has looked at the logits yet
             self._apply(names.pop(0), logits, token_ids)
-        candidates = Candidates(logits, self.vocabulary)
+        candidates = Candidates(logits, self.vocabulary, is_read)
         if self._is_greedy:
             names = ["temperature"]
         for name in names:

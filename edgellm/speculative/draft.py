@@ -129,6 +129,7 @@ class DraftProposer:
                 common = 0
                 self._model.cache.rewind(slot, 0)
             del self._cached[common:]
+            self._sampler.take_back(common, 0)  # it has seen what was guessed
         logits = self._model.feed(slot, common, text[common:])
         self._cached += text[common:]
         return logits

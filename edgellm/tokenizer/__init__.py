@@ -86,6 +86,10 @@ class Tokenizer:
         """
         return self._frame(self._encode(text, True, protected), self.add_bos, False)
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Return the ids of plain text that goes on after other text: nothing is put before it."""
+        return self._encode(text, False, (), after_special=False)
+
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
         """Return the text of ids; bytes that are not UTF-8 become U+FFFD. special: show control tokens by their names.
 
@@ -116,6 +120,16 @@ class Tokenizer:
         """Return whether a token is a control token, which stands for no text."""
         return self._type(token) in (vocab.CONTROL, vocab.UNKNOWN)
 
+    def find_token(self, text: str) -> int | None:
+        """Return the control or user-defined token that a text is, or None."""
+        return self._splitter.get(text)
+
+    @property
+    def control_ids(self) -> list[int]:
+        """The ids of all control tokens."""
+        ids: list[int] = np.flatnonzero(np.isin(self._types, (vocab.CONTROL, vocab.UNKNOWN))).tolist()
+        return ids
+
     def find_guarded(self, text: str, start: int = 0) -> tuple[int, int] | None:
         """Return where the next spelling of a token that users must not spell begins and ends, or None."""
         return self._splitter.guard.find(text, start)
@@ -130,11 +144,10 @@ class Tokenizer:
             raise OptionError(f"token id {token} is not in the vocabulary; ids go from 0 to {self.vocab_size - 1}")
         return int(self._types[token])
 
-    def _encode(self, text: str, special: bool, protected: Sequence[int]) -> list[int]:
+    def _encode(self, text: str, special: bool, protected: Sequence[int], after_special: bool = True) -> list[int]:
         if not isinstance(text, str):
             raise OptionError(f"the text must be a str, not {type(text).__name__}")
         ids: list[int] = []
-        after_special = True
         for piece in self._splitter.split(repair(text), special, protected):
             if isinstance(piece, int):
                 ids.append(piece)

@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ops import Batch, CacheLayer, Op, Program, Rope
+from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
 from . import cache_kernels, isa, lower, objects, slots, tasks, threads, vocabulary, weights
 from .memory import address, aligned, release_code
-from .plan import Buffer, make_plan
+from .plan import Buffer, add_hidden, make_plan
 from .rope_table import RopeTable
 
 MAX_LOGIT_ROWS = 32
@@ -59,6 +59,7 @@ class CpuBackend:
     a sequence, None for no end (every attention layer then has a window).
     packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before. precise: multiply
     with activations of two int8 parts, about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
+    hidden: f32[M, E], the hidden states that the last batch wanted.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
     """
 
@@ -111,6 +112,7 @@ class CpuBackend:
 
     def _make_machine(self, cache: Cache) -> None:
         plan = make_plan(self.program, self.weights.reads_int8)
+        hidden_steps = add_hidden(plan, self.program)
         rows = len(self._positions)
         self._memory = {
             b.index: _room(b, _whole_tiles(MAX_LOGIT_ROWS) if b.head else rows, self._parts) for b in plan.buffers
@@ -148,9 +150,13 @@ class CpuBackend:
         )
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
+        self._steps["hidden"] = [], hidden_steps
         self._tapes: dict[tuple[str, lower.Shape], lower.LoweredTape] = {}
-        logits = plan.head[-1].out
-        self._logits = self._memory[logits.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
+        self._logits, self._hidden = (
+            self._memory[out.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
+            for out in (plan.head[-1].out, hidden_steps[-1].out)
+        )
+        self.hidden = np.zeros((0, self.program.hidden.width), np.float32)
 
     def _make_rope_tables(self, rows: int, max_sequences: int) -> dict[RopeKey, RopeTable]:
         """One table for all ops that turn alike."""
@@ -177,7 +183,10 @@ class CpuBackend:
 
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Compute a batch. -> logits f32[N, V], valid until the next call. The cache gets the tokens' K and V."""
+        """Compute a batch. -> logits f32[N, V], valid until the next call. The cache gets the tokens' K and V.
+
+        Raises Aborted if `abort` was called: what the cache got at the batch's positions is then no one's.
+        """
         n, wanted = len(batch.token_ids), len(batch.logit_rows)
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
@@ -185,12 +194,15 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
-        if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted):
+        if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
             self._logit_rows[:wanted] = batch.logit_rows
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
             return self._logits[:wanted, : self.vocab_size]
         self._walk(self._tape("body", n), batch, (1, n, 0, *counts))
-        return self._run_head(batch, counts)
+        self.hidden = self._run_head(
+            "hidden", batch, batch.hidden_rows, counts, self._hidden[:, : self.hidden.shape[1]]
+        )
+        return self._run_head("head", batch, batch.logit_rows, counts, self._logits[:, : self.vocab_size])
 
     def _take(self, batch: Batch, n: int) -> None:
         """Put a batch where the tapes look for it."""
@@ -206,21 +218,30 @@ class CpuBackend:
             for table in self._ropes.values():
                 table.take(self._positions[:n])
 
-    def _run_head(self, batch: Batch, counts: list[int]) -> NDArray[np.float32]:
-        """Logits of the wanted rows after the body has run, a few rows at a time."""
-        logits = np.empty((len(batch.logit_rows), self.vocab_size), np.float32)
-        for start in range(0, len(logits), MAX_LOGIT_ROWS):
-            piece = batch.logit_rows[start : start + MAX_LOGIT_ROWS]
+    def _run_head(
+        self, part: str, batch: Batch, rows: NDArray[np.int32], counts: list[int], out: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Results of the wanted rows after the body has run, a few rows at a time. out: where the tape puts them."""
+        results = np.empty((len(rows), out.shape[1]), np.float32)
+        for start in range(0, len(rows), MAX_LOGIT_ROWS):
+            piece = rows[start : start + MAX_LOGIT_ROWS]
             n = len(piece)
             self._logit_rows[:n] = piece
-            self._walk(self._tape("head", n), batch, (1, 0, n, *counts))
-            logits[start : start + n] = self._logits[:n, : self.vocab_size]
-        return logits
+            self._walk(self._tape(part, n), batch, (1, 0, n, *counts))
+            results[start : start + n] = out[:n]
+        return results
 
     def _walk(self, lowered: lower.LoweredTape, batch: Batch, sizes: tuple[int, ...]) -> None:
         lowered.point_to(batch.block_tables)
         lowered.tape.resize(sizes)
         self.threads.run(lowered.tape, tokens=sizes[1], logit_tokens=sizes[2])
+        if self.threads.ctx[slots.ABORT]:
+            self.threads.ctx[slots.ABORT] = 0
+            raise Aborted
+
+    def abort(self) -> None:
+        """Make the `run` that is on, or else the next, end as soon as the chunks that are on are done. From any thread."""
+        self.threads.ctx[slots.ABORT] = 1
 
     @property
     def weight_bytes(self) -> int:

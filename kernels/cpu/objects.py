@@ -19,6 +19,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import llvmlite
@@ -144,19 +145,19 @@ def _load(objects: dict[str, bytes], level: Level, key: str) -> None:
 
 # ---- compiling ----
 def compile_objects(names: Sequence[str], target: Target, folder: Path, progress: Progress | None) -> None:
-    """Compile kernels for a target into `folder` in helper processes: half the time, and Numba's memory goes when they end."""
+    """Compile kernels for a target into `folder` in helper processes: half the time, and Numba's memory goes when they end.
+
+    progress is called in this thread, some times a second; what it raises ends the helpers and is raised here.
+    """
     done = 0
-    told = threading.Lock()
 
-    def one_done(_: str) -> None:
+    def one_done(name: str) -> None:
         nonlocal done
-        with told:
-            done += 1
-            if progress:
-                progress("compile kernels", done, len(names))
+        done += name != ""
+        if progress:
+            progress("compile kernels", done, len(names))
 
-    if progress:
-        progress("compile kernels", 0, len(names))
+    one_done("")
     if not getattr(sys, "frozen", False):
         _compile_in_processes(names, target, folder, one_done)
     rest = [n for n in names if store.read_object(folder, n) is None]
@@ -177,27 +178,43 @@ sys.path[:] = sys.argv.pop(1).split(os.pathsep)
 from edgellm.kernels.cpu.compile import main
 main(sys.argv[1:])
 """
+_POLL_S = 0.2
 
 
 def _compile_in_processes(names: Sequence[str], target: Target, folder: Path, one_done: Callable[[str], None]) -> None:
+    """one_done(name) is called when a kernel is there, and with "" while one waits, so that whoever waits can give up."""
     count = min(2, os.cpu_count() or 1, len(names))
     path = os.pathsep.join(map(os.path.abspath, sys.path))  # "" is here; a zip may be given by a relative name
-    watchers = []
-    for i in range(count):
-        command = [sys.executable, "-c", _HELPER, path, target.to_text(), str(folder), *names[i::count]]
-        try:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except OSError:
-            continue
-        watcher = threading.Thread(target=_watch, args=(process, one_done), daemon=True)
-        watcher.start()
-        watchers.append(watcher)
-    for watcher in watchers:
-        watcher.join()
+    said: SimpleQueue[str | None] = SimpleQueue()  # None when a helper has ended
+    processes = []
+    try:
+        for i in range(count):
+            command = [sys.executable, "-c", _HELPER, path, target.to_text(), str(folder), *names[i::count]]
+            try:
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            except OSError:
+                continue
+            processes.append(process)
+            threading.Thread(target=_watch, args=(process, said.put), daemon=True).start()
+        num_running = len(processes)
+        while num_running:
+            try:
+                name = said.get(timeout=_POLL_S)
+            except Empty:
+                name = ""
+            if name is None:
+                num_running -= 1
+            else:
+                one_done(name)
+    finally:
+        for process in processes:
+            if process.poll() is None:  # given up
+                process.kill()
 
 
-def _watch(process: subprocess.Popen[str], one_done: Callable[[str], None]) -> None:
+def _watch(process: subprocess.Popen[str], say: Callable[[str | None], None]) -> None:
     with process:
         assert process.stdout is not None
         for line in process.stdout:
-            one_done(line.strip())
+            say(line.strip())
+    say(None)

@@ -9,7 +9,7 @@ Next hop: `lower.py` turns the steps into records.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ops import Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
@@ -48,6 +48,18 @@ class Plan:
 def make_plan(program: Program, reads_int8: Callable[[str], bool]) -> Plan:
     """Plan a program; reads_int8(weight name) says whether that matrix multiplies with quantised activations."""
     return _Planner(program, reads_int8).run()
+
+
+def add_hidden(plan: Plan, program: Program) -> list[Step]:
+    """-> the steps of a head that ends in the hidden states as float32, with room for those."""
+    for i, step in enumerate(plan.head):
+        if step.op.output == program.hidden and step.name != "quantise":
+            if step.how == QUANTISE:
+                out = Buffer(len(plan.buffers), program.hidden.width, False, True)
+                plan.buffers.append(out)
+                step = replace(step, out=out, how=STORE)
+            return [*plan.head[:i], step]
+    raise AssertionError("no step of the head makes the hidden states alone")
 
 
 class _Planner:

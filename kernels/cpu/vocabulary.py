@@ -100,7 +100,8 @@ class CpuVocabulary(vocabulary.Vocabulary):
         bound = _word(max(self.top - count / per_unit, vocabulary.LOWEST))
         places = self._to(self._weights), address(masses)
         self._run("scan_depths", _word(self.top), _word(per_unit), bound, *places, _word(float(count)))
-        return masses.reshape(-1, 8)[:count].sum(axis=1, dtype=np.float64)
+        sums: NDArray[np.float64] = masses.reshape(-1, 8)[:count].sum(axis=1, dtype=np.float64)
+        return sums
 
     def forbid_below(self, bound: float) -> None:
         self._run("scan_forbid", self._to(self._peaks), _word(bound))

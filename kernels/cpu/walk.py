@@ -21,6 +21,7 @@ from .simd import (
     ticks,
 )
 from .slots import (
+    ABORT,
     ASLEEP,
     AWAKE,
     AWAY,
@@ -48,7 +49,7 @@ from .slots import (
     TIMES,
 )
 
-_STATE, _DONE = 8 * STATE, 8 * DONE
+_STATE, _DONE, _ABORT = 8 * STATE, 8 * DONE, 8 * ABORT
 
 
 @inline
@@ -86,6 +87,7 @@ def _take_part(ctx, thread):
     """Claim and run chunks until the step is over. -> the longest time a chunk took, in ticks.
 
     A thread other than the first leaves early when that exceeds PATIENCE_TICKS: the system took its core away.
+    A step that is aborted walks on through all its stages without computing: nobody is left in the middle of it.
     """
     longest = 0
     while longest < operand(ctx, PATIENCE_TICKS) or thread == 0:
@@ -96,7 +98,8 @@ def _take_part(ctx, thread):
         if left > 0:
             stage = operand(ctx, STAGES) + i * 8 * STAGE_WORDS
             chunks, start = operand(stage, STAGE_CHUNKS), ticks()
-            _run_chunk(ctx, thread, stage, chunks - left)
+            if atomic_load(ctx + _ABORT) == 0:
+                _run_chunk(ctx, thread, stage, chunks - left)
             longest = max(longest, ticks() - start)
             if atomic_add(ctx + _DONE, 1) == chunks - 1:
                 atomic_store(ctx + _DONE, 0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +13,6 @@ from edgellm.engine import Engine, default_max_context
 from edgellm.errors import ContextError, EdgeLLMError, OptionError
 from edgellm.sampling import Sampler
 from edgellm.sequence import Sequence
-from edgellm.shared_engine import SharedEngine
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -32,6 +28,11 @@ def expected_output(prompt: list[int], params: SamplingParams, windows: list[int
 
 def drain(engine: Engine) -> None:
     while engine.has_work:
+        engine.step()
+
+
+def drain_runnable(engine: Engine) -> None:
+    while engine.can_run:
         engine.step()
 
 
@@ -238,94 +239,86 @@ def test_default_context() -> None:
     assert values == [4096, 4096, 4096, 2048, 4096, 4096, 4096, 4096]
 
 
-def in_threads(*functions: Callable[[], None]) -> None:
-    errors: list[BaseException] = []
-
-    def guarded(function: Callable[[], None]) -> None:
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(function,), daemon=True) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
-
-
-def test_many_threads_share_an_engine_and_each_gets_its_own_answer() -> None:
-    engine, backend = make_engine([None, 8], max_sequences=3, prefill_chunk=5)
-    shared = SharedEngine(engine)
-
-    def ask(start: int) -> None:
-        for round_number in range(4):
-            prompt = [(start * 7 + i) % VOCAB_SIZE for i in range(1 + start + 3 * round_number)]
-            sequence = Sequence(prompt, SamplingParams(temperature=0, max_tokens=10))
-            shared.add(sequence)
-            seen: list[int] = []
-            while not (sequence.is_finished and len(seen) == sequence.num_output):
-                shared.wait(sequence, len(seen))
-                seen = sequence.output_ids
-                if start == 5 and len(seen) > 3:
-                    shared.cancel(sequence)
-            assert seen == expected_output(prompt, GREEDY, [None, 8], len(seen))
-            assert len(seen) == 10 or start == 5
-
-    in_threads(*[lambda start=start: ask(start) for start in range(6)])
-    assert not engine.has_work
-    assert max(len(set(batch.sequences.tolist())) for batch in backend.batches) > 1, "threads did not share steps"
-
-
-def test_changes_during_a_step_wait_for_its_end_and_a_closed_engine_wakes_everybody() -> None:
-    engine, backend = make_engine()
-    shared = SharedEngine(engine)
-    backend.gate = threading.Event()
-    first, second = Sequence([1], GREEDY), Sequence([2], GREEDY)
-    shared.add(first)
-    outcome: list[str] = []
-
-    def wait_for_first() -> None:
-        shared.wait(first, 0)
-        outcome.append("first")
-
-    def interfere() -> None:
-        while shared._busy_thread is None:
-            pass
-        shared.add(second)
-        shared.cancel(second)
-        assert engine._scheduler.sequences == [first] and not second.is_finished, "changed under a running step"
-        assert backend.gate is not None
-        backend.gate.set()
-        shared.wait(second, 0)
-        outcome.append("second")
-        shared.close()
-
-    in_threads(wait_for_first, interfere)
-    assert sorted(outcome) == ["first", "second"]
-    assert second.finish_reason == "cancelled" and backend.is_closed
-    assert first.num_output >= 1 and first.is_finished
-    shared.wait(first, 10**6)
-    with pytest.raises(EdgeLLMError, match="closed"):
-        shared.add(Sequence([1]))
-
-
-def test_an_error_in_a_step_leaves_the_turn_to_others() -> None:
-    engine, backend = make_engine()
-    shared = SharedEngine(engine)
-    sequence = Sequence([1], SamplingParams(temperature=0, max_tokens=2))
-    shared.add(sequence)
+def test_an_interrupted_prompt_is_computed_again_and_others_keep_their_bits() -> None:
+    engine, backend = make_engine(prefill_chunk=8)
+    beside, prompt = list(range(20)), [7] * 30
+    other, unwanted = Sequence(beside, SamplingParams(temperature=1.3, seed=4, max_tokens=12)), Sequence(prompt, GREEDY)
+    engine.add(other)
+    engine.add(unwanted)
+    for _ in range(5):
+        engine.step()
     run = backend.run
 
-    def fail(batch: object) -> object:
-        backend.run = run  # type: ignore[method-assign]
-        raise KeyboardInterrupt
+    def interrupted(batch: object) -> object:
+        engine.interrupt(unwanted)
+        return run(batch)  # type: ignore[arg-type]
 
-    backend.run = fail  # type: ignore[assignment, method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        shared.wait(sequence, 0)
-    in_threads(lambda: shared.wait(sequence, 1))
-    assert sequence.num_output == 2
+    before = other.num_cached, other.num_output, unwanted.num_cached
+    backend.run = interrupted  # type: ignore[assignment, method-assign]
+    assert engine.step() == [] and backend.num_aborted == 1
+    backend.run = run  # type: ignore[method-assign]
+    assert (other.num_cached, other.num_output, unwanted.num_cached) == before
+    assert engine.step() == [], "a step that is for nothing does not begin"
+    engine.cancel(unwanted)
+    drain(engine)
+    params = SamplingParams(temperature=1.3, seed=4, max_tokens=12)
+    assert other.output_ids == expected_output(beside, params, [None], 12)
+
+
+def test_a_token_beside_those_of_others_is_not_interrupted() -> None:
+    engine, backend = make_engine()
+    sequences = [Sequence([i], SamplingParams(temperature=0, max_tokens=9)) for i in (1, 2)]
+    for sequence in sequences:
+        engine.add(sequence)
+    engine.step()
+    engine.interrupt(sequences[0])
+    assert len(engine.step()) == 2 and backend.num_aborted == 0
+    engine.cancel(sequences[1])
+    engine.interrupt(sequences[0])
+    assert engine.step() == [], "alone it is"
+
+
+def test_a_sequence_waits_for_its_reader_and_gives_its_place_to_others() -> None:
+    """A reader that sleeps: nothing is computed for it, and with one slot another gets it."""
+    engine, backend = make_engine(max_sequences=1)
+    slow, quick = Sequence([1, 2, 3], GREEDY), Sequence([4], SamplingParams(temperature=0, max_tokens=5))
+    slow.max_ahead = 4
+    engine.add(slow)
+    drain_runnable(engine)
+    assert slow.num_output == 4 and engine.has_work and not engine.can_run and engine.step() == []
+    count = len(backend.batches)
+    engine.add(quick)
+    drain_runnable(engine)
+    assert quick.output_ids == expected_output([4], GREEDY, [None], 5)
+    assert slow.slot == -1 and slow.num_output == 4 and len(backend.batches) == count + 5
+    for read in (1, 3, 7, 8):
+        slow.num_read = read
+        drain_runnable(engine)
+        assert slow.num_output == read + 4
+    assert slow.output_ids == expected_output([1, 2, 3], GREEDY, [None], 12)
+    engine.close()
+
+
+def test_idle_sequences_give_memory_first() -> None:
+    engine, _ = make_engine(max_context=128, max_sequences=3, memory=1.5)
+    slow, quick = Sequence([1] * 70, GREEDY), Sequence([2] * 60, SamplingParams(temperature=0, max_tokens=20))
+    slow.max_ahead = 3
+    engine.add(slow)
+    engine.add(quick)
+    drain_runnable(engine)
+    assert quick.output_ids == expected_output([2] * 60, GREEDY, [None], 20)
+    slow.max_ahead = None
+    slow.params = SamplingParams(temperature=0, max_tokens=10)
+    drain(engine)
+    assert slow.output_ids == expected_output([1] * 70, GREEDY, [None], 10)
+
+
+def test_an_unexpected_error_in_a_choice_ends_its_sequence_alone() -> None:
+    engine, _ = make_engine()
+    bad, good = Sequence([1], GREEDY), Sequence([2], SamplingParams(temperature=0, max_tokens=5))
+    bad.chooser.choose = None  # type: ignore[assignment, method-assign]
+    engine.add(bad)
+    engine.add(good)
+    drain(engine)
+    assert bad.finish_reason == "error" and isinstance(bad.error, TypeError)
+    assert good.output_ids == expected_output([2], GREEDY, [None], 5)

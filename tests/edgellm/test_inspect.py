@@ -45,7 +45,9 @@ def test_a_llama_in_numbers(tmp_path: Path) -> None:
 
 def test_memory_is_weights_and_the_cache_that_loading_would_make(tmp_path: Path) -> None:
     found = inspect(write_tiny(tmp_path / "m.gguf", layers=3))
-    assert found.kv_bytes_per_token == 3 * 2 * 2 * (16 + 32) * 2 // 2  # layers, kv heads, K and V (V padded to 32), f16
+    assert found.kv_bytes_per_token == 3 * 2 * 2 * (
+        16 * 2 + 4
+    )  # layers, kv heads, K and V, dims of two bytes and a scale
     assert (found.window, found.num_window_layers, found.kv_window_bytes(256)) == (None, 0, 0)
     assert found.cache_layers is not None
     assert found.memory_bytes(1000, 2, 64) == found.weights_bytes + memory.needed_bytes(found.cache_layers, 1000, 2, 64)
@@ -54,7 +56,7 @@ def test_memory_is_weights_and_the_cache_that_loading_would_make(tmp_path: Path)
 def test_window_layers_are_counted_apart(tmp_path: Path) -> None:
     found = inspect(write_tiny(tmp_path / "m.gguf", "gemma3", layers=7, window=16))
     assert (found.window, found.num_window_layers, found.problem) == (16, 6, None)
-    assert found.kv_bytes_per_token == 1 * 2 * (16 + 32) * 2
+    assert found.kv_bytes_per_token == 1 * 2 * 2 * (16 * 2 + 4)
     near, far = found.kv_window_bytes(4096), found.kv_window_bytes(1 << 20)
     assert near == far and near > 0
     growth = found.memory_bytes(1 << 20) - found.memory_bytes(1 << 19)
@@ -76,7 +78,7 @@ def test_what_the_cache_takes_follows_its_formats(tmp_path: Path, monkeypatch: p
     halves = memory.tile_bytes
 
     def tile_bytes(layer: CacheLayer, formats: tuple[str, str]) -> tuple[int, int]:
-        k, v = halves(layer, memory.F16)
+        k, v = halves(layer, ("f16", "f16"))
         return k // (2 if formats[0] == "q8_0" else 1), v // (4 if formats[1] == "q4_h" else 1)
 
     monkeypatch.setattr(memory, "tile_bytes", tile_bytes)

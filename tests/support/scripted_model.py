@@ -21,7 +21,7 @@ from edgellm.cache.memory import needed_bytes
 from edgellm.config import EngineConfig
 from edgellm.engine import Engine
 from edgellm.kernels.cache_layout import BLOCK_SIZE
-from edgellm.kernels.ops import Batch, CacheLayer
+from edgellm.kernels.ops import Aborted, Batch, CacheLayer
 from edgellm.speculative import Speculator
 
 VOCAB_SIZE = 50
@@ -52,13 +52,24 @@ class ScriptedBackend:
         self.poison: set[int] = set()  # after one of these ids all logits are NaN
         self.is_closed = False
         self.gate: threading.Event | None = None
+        self.in_gate = threading.Event()
+        self.is_aborted = False
+        self.num_aborted = 0
         self._cache = cache
         self._places = [self._view_places(group) for group in range(len(cache.tables))]
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         assert not self.is_closed
         if self.gate is not None:
-            assert self.gate.wait(20)
+            self.in_gate.set()
+            for _ in range(20_000):
+                if self.gate.wait(0.001) or self.is_aborted:
+                    break
+            else:
+                raise AssertionError("nobody opened the gate")
+        if self.is_aborted:
+            self.is_aborted, self.num_aborted = False, self.num_aborted + 1
+            raise Aborted
         self._check(batch)
         self.batches.append(batch)
         for token_id, position, row in zip(batch.token_ids, batch.positions, batch.sequences, strict=True):
@@ -71,6 +82,9 @@ class ScriptedBackend:
                 places[block, position % BLOCK_SIZE] = position, token_id
         rows = [self._row(batch, int(i)) for i in batch.logit_rows]
         return np.array(rows, np.float32).reshape(len(rows), self.vocab_size)
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def close(self) -> None:
         self.is_closed = True

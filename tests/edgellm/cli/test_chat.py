@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgellm.cli import main
-from edgellm.cli.history import History
+from edgellm.cli.repl.conversation import Conversation, Turn
 from edgellm.errors import TemplateError
 
 
@@ -39,7 +39,7 @@ def test_commands(fake_llm: Any, type_in: Any, capsys: pytest.CaptureFixture[str
     assert main(["chat", "gemma3-270m"]) == 0
     assert fake_llm.prompts == [[user("Q1")], [user("Q2")]]
     err = capsys.readouterr().err
-    assert "forgotten" in err and "/clear  forget the conversation" in err and "there is no /nope" in err
+    assert "forgotten" in err and "forget the conversation" in err and "there is no /nope" in err
     assert fake_llm.loads[0][0] == "gemma3-270m"
 
 
@@ -126,7 +126,7 @@ def test_the_engine_has_the_last_word_on_what_fits(
 ) -> None:
     fake_llm.max_context = 100
     monkeypatch.setattr(fake_llm, "tokenize", lambda text: [0] * 30)  # a prompt message then counts 40, not 38
-    monkeypatch.setattr("edgellm.cli.chat.ANSWER_TOKENS", -20)  # so that the estimate lets 120 pass
+    monkeypatch.setattr("edgellm.cli.repl.session.ANSWER_TOKENS", -20)  # so that the estimate lets 120 pass
     type_in("Q1\nQ2\n")
     assert main(["chat"]) == 0
     assert fake_llm.prompts == [[user("Q1")], [user("Q2")]]
@@ -167,7 +167,7 @@ def test_interrupt_at_the_terminal_prompt_drops_the_line_only(
         return str(line)
 
     monkeypatch.setattr("builtins.input", typed)
-    monkeypatch.setattr("edgellm.cli.chat.is_terminal", lambda stream: True)
+    monkeypatch.setattr("edgellm.cli.repl.plain_prompt.is_terminal", lambda stream: True)
     assert main(["chat"]) == 0
     assert fake_llm.prompts == [[user("Q1")]]
     assert prompts == ["> "] * 3
@@ -184,10 +184,10 @@ def test_interrupt_on_a_pipe_ends_the_program(fake_llm: Any, monkeypatch: pytest
     assert fake_llm.is_closed
 
 
-def test_history_skips_whole_turns_until_the_rest_fits() -> None:
-    history = History("s" * 2, len)
+def test_whole_turns_are_skipped_until_the_rest_fits() -> None:
+    history = Conversation("s" * 2, len)
     for text in ("aaaa", "bb", "c"):
-        history.add(text, text)
+        history.add(Turn(text, text))
     total = (2 + 8) + 2 * (4 + 8) + 2 * (2 + 8) + 2 * (1 + 8) + (3 + 8)
     assert history.to_skip("qqq", total) == 0
     assert history.to_skip("qqq", total - 1) == 1

@@ -98,9 +98,9 @@ def test_a_model(
     monkeypatch.setattr(packing, "folder", lambda: tmp_path / "packed")
     path = write_tiny(tmp_path / "m.gguf", formats="Q8_0", context=4096)
     shown = run_json(capsys, str(path), "-d", "1000")["model"]
-    cache = 1000 * 2 * 2 * (16 + 32) * 2  # layers, kv heads, dims of K and V (padded), two bytes
+    cache = 1000 * 2 * 2 * 2 * (16 * 2 + 4)  # layers, kv heads, K and V, dims of two bytes and a scale
     assert shown["token_bytes"] - shown["weight_bytes"] == cache == 1000 * shown["cache_token_bytes"]
-    assert (shown["cache_type_k"], shown["cache_type_v"]) == ("f16", "f16")
+    assert (shown["cache_type_k"], shown["cache_type_v"]) == ("i16", "i16")
     assert shown["expected_tps"] == pytest.approx(0.85 * 30e9 / shown["token_bytes"])
     assert (shown["layout"], shown["packed_file"], shown["max_context"]) == ("packed", None, 4096)
     out = run(capsys, str(path))

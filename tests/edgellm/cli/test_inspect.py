@@ -81,5 +81,5 @@ def test_a_real_model(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["inspect", str(smollm2_path), "--max-context", "8192"]) == 0
     out = capsys.readouterr().out
     assert "a llama model of 135 million parameters in 98 MB" in out
-    assert "(23 kB a token, keys f16, values f16)" in out
+    assert "(24 kB a token, keys i16, values i16)" in out
     assert "With a context of 8192 tokens it needs" in out and "It has a chat template." in out

@@ -205,9 +205,27 @@ def test_compiling_tells_progress_and_fills_the_cache(tmp_path: Path, monkeypatc
     said: list[tuple[str, int, int]] = []
     kernels = objects.addresses(NAMES, LEVEL, tmp_path, lambda *what: said.append(what))
     assert_adds(kernels["add_rows"])
-    assert said == [("compile kernels", done, 2) for done in range(3)]
+    assert list(dict.fromkeys(said)) == [("compile kernels", done, 2) for done in range(3)]
     files = sorted(p.name for p in (tmp_path / objects.cache_key(LEVEL)).iterdir())
     assert files == ["add_rows.o", "quantise.o"]
+
+
+def test_who_gives_up_ends_the_helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that is closed while kernels are compiled: the load ends in a moment, and nothing goes on behind it."""
+    started: list[subprocess.Popen[str]] = []
+    start = subprocess.Popen
+    monkeypatch.setattr(objects.subprocess, "Popen", lambda *a, **k: started.append(start(*a, **k)) or started[-1])
+    said: list[int] = []
+
+    def give_up(stage: str, done: int, total: int) -> None:
+        said.append(done)
+        if len(said) > 1:  # the first word comes before there are helpers
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        objects.addresses(NAMES, LEVEL, tmp_path, give_up)
+    assert len(started) == 2 and all(process.wait(30) != 0 for process in started)
+    assert sorted(objects.addresses(NAMES, LEVEL, tmp_path)) == sorted(NAMES), "and the next one compiles"
 
 
 @pytest.mark.parametrize("trouble", ["no process starts", "the process fails", "frozen application"])

@@ -1,0 +1,141 @@
+"""An answer on its way, for asyncio: the engine's thread calls, nobody polls.
+
+Next hops: `stream.py` turns ids into text, `shared_engine.py` makes the calls, `async_llm.py` begins requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from types import TracebackType
+
+from .completion import Completion
+from .errors import EdgeLLMError
+from .stream import Stream
+
+Begin = Callable[[Callable[[], None]], Stream]
+
+
+class _Bell:
+    """Rung in any thread, heard in one event loop. Holds no stream: the engine keeps it while the answer lasts."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+        self._is_rung = False
+
+    def ring(self) -> None:
+        if self._is_rung:
+            return  # not heard yet: a loop that is busy is called once
+        self._is_rung = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the stream ends when it is collected
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self) -> None:
+        """Return once it has been rung since the last wait."""
+        await self._event.wait()
+        self._event.clear()
+        self._is_rung = False
+
+
+class AsyncStream:
+    """Iterate with `async for` for pieces of text. The request begins at the first one, in the event loop that asks for it.
+
+    completion: the Completion once the answer has ended, None before. Cancelling the task that waits, `aclose`, leaving an
+    `async with` block and garbage collection cancel the generation and free its place in the cache.
+    """
+
+    def __init__(self, begin: Begin) -> None:
+        self._begin: Begin | None = begin
+        self._stream: Stream | None = None
+        self._bell: _Bell | None = None
+
+    @property
+    def completion(self) -> Completion | None:
+        return None if self._stream is None else self._stream.completion
+
+    @property
+    def prefill_progress(self) -> tuple[int, int]:
+        """(tokens of the prompt that are done, tokens of the prompt); (0, 0) before the first piece is asked for."""
+        return (0, 0) if self._stream is None else self._stream.prefill_progress
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> str:
+        """Return the next piece, never an empty one. Raises what `LLM.stream` and its iteration do."""
+        if self._stream is None and self._begin is None:
+            raise StopAsyncIteration  # closed before it began
+        try:
+            stream, bell = await self._start()
+            while stream.completion is None:
+                if piece := stream.take_ready():
+                    return piece
+                await self._wait(stream, bell)
+        except BaseException:
+            self._cancel()
+            raise
+        raise StopAsyncIteration
+
+    async def finish(self) -> Completion:
+        """Wait for the end of the answer, however far it is ahead of what was read. -> `completion`."""
+        try:
+            stream, bell = await self._start()
+            stream.read_all()
+            while stream.completion is None:
+                while stream.take_ready():
+                    pass
+                await self._wait(stream, bell)
+        except BaseException:
+            self._cancel()
+            raise
+        return stream.completion
+
+    async def aclose(self) -> None:
+        """Cancel the generation; harmless when it has ended or never begun."""
+        self._cancel()
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._cancel()
+
+    async def _start(self) -> tuple[Stream, _Bell]:
+        if self._stream is None or self._bell is None:
+            begin, self._begin = self._begin, None
+            if begin is None:
+                raise EdgeLLMError("this answer was closed before it began, or another task is beginning it")
+            bell = self._bell = _Bell(asyncio.get_running_loop())
+            # Reading a long prompt and compiling a grammar take time that the event loop must not lose.
+            self._stream = await _in_thread(lambda: begin(bell.ring))
+        return self._stream, self._bell
+
+    @staticmethod
+    async def _wait(stream: Stream, bell: _Bell) -> None:
+        if stream.completion is None:
+            await bell.wait()
+            stream.tell_prefill()
+
+    def _cancel(self) -> None:
+        self._begin = None
+        if self._stream is not None:
+            self._stream.cancel()
+
+
+async def _in_thread(begin: Callable[[], Stream]) -> Stream:
+    """Begin a stream in another thread; if nobody waits for it any more by then, it is cancelled."""
+    work = asyncio.get_running_loop().run_in_executor(None, begin)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        work.add_done_callback(_discard)
+        raise
+
+
+def _discard(work: asyncio.Future[Stream]) -> None:
+    if not work.cancelled() and work.exception() is None:
+        work.result().cancel()
