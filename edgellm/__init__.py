@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from .errors import AnswerError, EdgeLLMError
     from .llm import LLM
     from .tokenizer import Tokenizer
+    from .tool_calls import Delta, ToolCall
 
 __all__ = [
     "LLM",
     "AnswerError",
     "Completion",
+    "Delta",
     "EdgeLLMError",
     "EngineConfig",
     "SamplingParams",
     "Tokenizer",
+    "ToolCall",
     "__version__",
 ]
 
@@ -35,6 +38,8 @@ _HOMES = {
     "SamplingParams": "config",
     "EdgeLLMError": "errors",
     "AnswerError": "errors",
+    "Delta": "tool_calls",
+    "ToolCall": "tool_calls",
 }
 
 

@@ -5,6 +5,7 @@ Knows ids only. A constraint and a watcher come from those who know text. Next h
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as ListOf
 from typing import NamedTuple, Protocol
 
@@ -12,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .config import SamplingParams
-from .sampling import Sampler, TokenLogprobs
+from .errors import OptionError
+from .kernels.vocabulary import Vocabulary
+from .sampling import Logprobs, Sampler, TokenLogprobs
+
+MAX_TRIES = 1000
+"""Ways of going on that may be taken back before one stays."""
 
 
 class Choice(NamedTuple):
@@ -60,16 +66,26 @@ class Chooser:
     """Chooses the ids of one sequence.
 
     params: how. constraint: what may come, None for anything. watcher: what must be taken back, None for nothing.
+    token_bytes: the bytes of an id, for samplers that look at text.
     """
 
     def __init__(
-        self, params: SamplingParams, constraint: Constraint | None = None, watcher: Watcher | None = None
+        self,
+        params: SamplingParams,
+        constraint: Constraint | None = None,
+        watcher: Watcher | None = None,
+        token_bytes: Callable[[int], bytes] | None = None,
     ) -> None:
         self._params = params
-        self._sampler = Sampler(params)
+        self._sampler = Sampler(params, token_bytes)
         self._constraint = constraint
         self._watcher = watcher
         self._banned: dict[int, list[int]] = {}  # position -> ids that may not come there
+        self._num_ids, self._num_ready, self._num_tries = (
+            0,
+            0,
+            0,
+        )  # generated; never taken back; taken back since that grew
 
     @property
     def is_complete(self) -> bool:
@@ -81,16 +97,39 @@ class Chooser:
         """How many of the last ids nobody may see yet."""
         return 0 if self._watcher is None else self._watcher.num_held
 
-    def choose(self, logits: NDArray[np.float32], token_ids: ListOf[int], num_prompt: int) -> Choice:
+    def use(self, vocabulary: Vocabulary) -> None:
+        """Scan rows of logits by this from now on."""
+        self._sampler.vocabulary = vocabulary
+
+    def choose(
+        self, logits: NDArray[np.float32], token_ids: ListOf[int], num_prompt: int, forbidden: Collection[int] = ()
+    ) -> Choice:
         """Choose what follows token_ids, of which the first num_prompt are the prompt. logits f32[V] may be overwritten.
 
-        Raises ModelFileError if the logits are no numbers or forbid everything, OptionError if a constraint and bans do.
+        forbidden: ids that may not come. Raises ModelFileError if the logits are no numbers or forbid everything, OptionError if
+        a constraint and bans do.
         """
+        banned = [*forbidden, *self._banned.get(len(token_ids), ())]
+        is_masked = self._constraint is not None or bool(banned)
+        logprobs = None
+        if self._params.logprobs is not None:
+            raw = logits.copy() if self._sampler.changes_logits else logits  # masks leave the chosen one's as it is
+            logprobs = Logprobs(raw, self._sampler.vocabulary, self._params.logprobs)
         if self._constraint is not None:
             self._constraint.mask(logits)
-        if banned := self._banned.get(len(token_ids)):
+        if banned:
             logits[banned] = -np.inf
-        return Choice(*self._sampler.choose(logits, token_ids, num_prompt))
+        if is_masked and logits.max() == -np.inf:
+            raise OptionError(self._why_nothing_is_left())
+        token_id = self._sampler.choose(logits, token_ids, num_prompt)
+        return Choice(token_id, None if logprobs is None else logprobs.of(token_id))
+
+    @staticmethod
+    def _why_nothing_is_left() -> str:
+        return (
+            "nothing can follow here: what the answer's form, banned texts and ignore_eos leave, the model excludes;"
+            " loosen one of them"
+        )
 
     def forced(self) -> list[int]:
         """Ids that must follow and need no forward pass each; none where logprobs of each are wanted."""
@@ -103,15 +142,30 @@ class Chooser:
         self._sampler.accept(token_id)
         if self._constraint is not None:
             self._constraint.accept(token_id)
-        return 0 if self._watcher is None else self._watcher.accept(token_id)
+        if self._watcher is None:
+            return 0
+        self._num_ids += 1
+        num_back = self._watcher.accept(token_id)
+        if not num_back and self._num_ids - self._watcher.num_held > self._num_ready:
+            self._num_ready, self._num_tries = self._num_ids - self._watcher.num_held, 0
+        return num_back
 
     def take_back(self, token_ids: ListOf[int], num_tokens: int) -> None:
-        """Undo the last `num_tokens` of token_ids, and never choose the first of them there again."""
+        """Undo the last `num_tokens` of token_ids, and never choose the first of them there again.
+
+        Raises OptionError if that has happened MAX_TRIES times without anything that stays.
+        """
+        self._num_tries += 1
+        if self._num_tries > MAX_TRIES:
+            raise OptionError(
+                f"banned texts leave no way on: {MAX_TRIES} were tried at one place; ban fewer or longer texts"
+            )
         position = len(token_ids) - num_tokens
         self._banned.setdefault(position, []).append(token_ids[position])
         for later in [p for p in self._banned if p > position]:
             del self._banned[later]  # what followed is another text now
-        self._sampler.take_back(num_tokens)
+        self._num_ids -= num_tokens
+        self._sampler.take_back(position, num_tokens)
         if self._constraint is not None:
             self._constraint.take_back(num_tokens)
         if self._watcher is not None:

@@ -6,8 +6,13 @@ Knows no model. Next hop: `stream.py`, where answers come from.
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
+from .sampling import TokenLogprobs
 from .sequence import Sequence
+
+if TYPE_CHECKING:
+    from .tool_calls import ToolCall
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,11 +41,15 @@ class Timings:
 class Completion:
     """An answer.
 
-    text: without stop strings and control tokens. token_ids: every generated id, the end-of-generation id included.
-    finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens or the context is used up) or
-    "cancelled".
+    text: without stop strings and control tokens; of an answer to a conversation also without reasoning and calls of tools.
+    token_ids: every generated id, the end-of-generation id included.
+    finish_reason: "stop" (the model ended, or a stop string came), "tool_calls" (it ended and wants functions called),
+    "length" (max_tokens or the context is used up) or "cancelled".
     num_dropped_tokens: tokens of prompt and answer that were out of sight when the last one was chosen: 0 unless a
     window was asked for (window, on_full).
+    logprobs: what the model thought at each of token_ids, where that was asked for.
+    reasoning: what the model thought aloud before its answer. tool_calls: functions it wants called. raw_text: all of it as
+    the model wrote it, marks included.
     """
 
     text: str
@@ -49,6 +58,25 @@ class Completion:
     finish_reason: str
     timings: Timings
     num_dropped_tokens: int = 0
+    logprobs: list[TokenLogprobs] | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    raw_text: str = ""
+
+    @property
+    def content(self) -> str:
+        """The text, under OpenAI's name."""
+        return self.text
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message in OpenAI's shape, to go on with: append it, then the calls' results, and chat again."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [call.as_dict() for call in self.tool_calls]
+        return message
 
 
 def measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:

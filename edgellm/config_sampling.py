@@ -5,7 +5,7 @@ Next hop: `sampling` draws by it, `structured` keeps an answer in form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,29 @@ from .errors import OptionError
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature")
 """All that may stand in `samplers`, in llama.cpp's order."""
 MAX_LOGPROBS = 20
+GREEDY_TEMPERATURE = 1e-6
+"""At or below it, the best id takes all."""
+_MOST_BIAS = 1e6
+_SMALLEST = 1e-3  # a penalty that divides
+_RANGES: Mapping[str, tuple[float, ...]] = {
+    "temperature": (0.0,),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "top_n_sigma": (-1e6, 1e6),
+    "dynatemp_range": (0.0,),
+    "dynatemp_exponent": (0.0,),
+    "xtc_probability": (0.0, 1.0),
+    "xtc_threshold": (0.0, 1.0),
+    "repeat_penalty": (_SMALLEST, 1e6),
+    "presence_penalty": (-1e6, 1e6),
+    "frequency_penalty": (-1e6, 1e6),
+    "dry_multiplier": (0.0, 1e6),
+    "dry_base": (1.0, 1e6),
+    "mirostat_tau": (0.0, 1e6),
+    "mirostat_eta": (0.0, 1.0),
+}
+"""Least and largest values. Where there is no largest, any number that is not infinite."""
 DRY_BREAKERS = ("\n", ":", '"', "*")
 
 
@@ -68,7 +91,7 @@ class SamplingParams:
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
     samplers: tuple[str, ...] = SAMPLERS
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     banned: tuple[str, ...] = ()
     logprobs: int | None = None
     seed: int | None = None
@@ -83,16 +106,57 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
             check_int("max_tokens", self.max_tokens, 1)
-        check_number("temperature", self.temperature, 0.0)
-        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
-            raise OptionError(f"top_k must be a whole number, not {self.top_k!r}")
-        check_number("top_p", self.top_p, 0.0, 1.0)
-        check_number("min_p", self.min_p, 0.0, 1.0)
+        self._check_sampling()
         if self.seed is not None:
             check_int("seed", self.seed, 0, 2**64 - 1)
-        for name in ("stop", "banned"):
+        for name in ("stop", "banned", "dry_breakers"):
             self._check_texts(name)
+        for text in self.banned:
+            if "\ufffd" in text:  # it stands for bytes of any kind
+                raise OptionError(f"banned must hold texts without the replacement character U+FFFD, not {text!r}")
         check_form(self)
+
+    def _check_sampling(self) -> None:
+        for name in ("top_k", "repeat_last_n", "dry_last_n"):
+            check_int(name, getattr(self, name))
+        for name, limits in _RANGES.items():
+            check_number(name, getattr(self, name), *limits)
+        check_int("dry_allowed_length", self.dry_allowed_length, 1)
+        if self.logprobs is not None:
+            check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if isinstance(self.mirostat, bool) or self.mirostat not in (0, 2):
+            raise OptionError(f"mirostat must be 0 (off) or 2, not {self.mirostat!r}; its first version is not offered")
+        if not isinstance(self.ignore_eos, bool):
+            raise OptionError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
+        self._check_samplers()
+        self._check_bias()
+
+    def _check_samplers(self) -> None:
+        names = self.samplers
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise OptionError(f"samplers must be a list of names, not {names!r}; the names are {', '.join(SAMPLERS)}")
+        names = tuple(names)
+        for name in names:
+            if name not in SAMPLERS:
+                raise OptionError(f"samplers must hold names of {', '.join(SAMPLERS)}, not {name!r}")
+            if names.count(name) > 1:
+                raise OptionError(f"samplers must name each filter once, not {name} {names.count(name)} times")
+        object.__setattr__(self, "samplers", names)
+
+    def _check_bias(self) -> None:
+        if not isinstance(self.logit_bias, Mapping):
+            raise OptionError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
+        for token_id, bias in self.logit_bias.items():
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+                raise OptionError(f"logit_bias must have token ids as keys, not {token_id!r}")
+            check_number(f"logit_bias of {token_id}", bias, -_MOST_BIAS, _MOST_BIAS)
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    @property
+    def is_greedy(self) -> bool:
+        """True if the likeliest id is taken, whatever other filters say."""
+        drops_best = self.xtc_probability > 0.0 or self.typical_p < 1.0 or self.mirostat or self.dynatemp_range > 0.0
+        return self.temperature <= GREEDY_TEMPERATURE and not drops_best
 
     @property
     def is_structured(self) -> bool:
@@ -102,8 +166,14 @@ class SamplingParams:
     def _check_texts(self, name: str) -> None:
         """Make a tuple of a text or texts, none of them empty."""
         value = getattr(self, name)
+        if not isinstance(value, Iterable):
+            raise OptionError(f"{name} must be a text or a list of texts, not {value!r}")
         texts = (value,) if isinstance(value, str) else tuple(value)
         object.__setattr__(self, name, texts)
         for text in texts:
             if not isinstance(text, str) or not text:
                 raise OptionError(f"{name} must hold non-empty texts, not {text!r}")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise OptionError(f"{name} must hold texts, not half a character: {text!r}") from None

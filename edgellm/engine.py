@@ -85,6 +85,8 @@ class Engine:
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence, or refuse it before any work is done."""
         self.check(sequence)
+        if self.runner.vocabulary is not None:
+            sequence.chooser.use(self.runner.vocabulary)
         self._scheduler.add(sequence)
 
     def step(self) -> list[tuple[Sequence, int]]:
@@ -129,10 +131,10 @@ class Engine:
             return []
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
             self._cache.keep(sequence.slot, sequence.prompt_ids)
-        if sequence.params.ignore_eos:  # not chosen at all: a model that went on after its own end would talk to itself
-            rows[0, self._eog_list] = -np.inf
+        # Not chosen at all with ignore_eos: a model that went on after its own end would talk to itself.
+        forbidden = self._eog_list if sequence.params.ignore_eos else ()
         try:
-            choice = sequence.chooser.choose(rows[0], sequence.token_ids, sequence.num_prompt)
+            choice = sequence.chooser.choose(rows[0], sequence.token_ids, sequence.num_prompt, forbidden)
             return self._append(sequence, choice)
         except EdgeLLMError as error:  # of this sequence alone: the others of the step go on
             self._end(sequence, "error", error)

@@ -6,9 +6,12 @@ parts, `engine.py` runs sequences, `tokenizer/stream.py` turns ids into text.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as ListOf
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -19,14 +22,16 @@ from .choosing import Chooser
 from .completion import Completion
 from .config import DEFAULT_CACHE_TYPE, DEFAULT_SINKS, EngineConfig, SamplingParams
 from .errors import EdgeLLMError, OptionError, UnsupportedError
-from .request import merge_params, whole_numbers
+from .request import check_bias, merge_params, seeds, whole_numbers
 from .sequence import Sequence
 from .shared_engine import SharedEngine
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from .chat_stream import ChatStream
     from .loader import LoadedModel
-    from .tokenizer.stream import TextStream
+    from .tokenizer.stream import HasTokenBytes, TextStream
+    from .tool_calls import ChatFormat, ToolLike, Turn
 
 Progress = Callable[[str, int, int], None]
 Form = TypeVar("Form")
@@ -118,7 +123,18 @@ class LLM:
     def stream(self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any) -> Stream:
         """Like `generate`, piece by piece. Work begins, and errors are raised, here; tokens are made on iteration."""
         created_s = time.perf_counter()
-        return self._start(self._prompt_ids(prompt), params, overrides, created_s)
+        ids = self._prompt_ids(prompt)
+        return Stream(self, self._make_sequence(ids, merge_params(params, overrides), created_s))
+
+    def generate_many(
+        self, prompt: str | Iterable[int], n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Like `generate`, n answers to one prompt, which is read once; their seeds are seed, seed + 1, ...
+
+        As many at once as max_sequences allows; each is what `generate` gives with its seed.
+        """
+        created_s = time.perf_counter()
+        return self._complete_many(self._prompt_ids(prompt), n, merge_params(params, overrides), created_s)
 
     @overload
     def chat(
@@ -131,27 +147,69 @@ class LLM:
     ) -> Form: ...
     @overload
     def chat(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
     ) -> Completion: ...
-    def chat(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Any:
+    def chat(self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **options: Any) -> Any:
         """Answer a conversation, a list of {"role": ..., "content": ...}, through the model's own chat template.
 
-        Raises UnsupportedError if the model has none, TemplateError if it refuses the conversation, and as `generate`.
+        tools: functions the model may want called, in OpenAI's shape or Python's own; its calls are in the completion's
+        tool_calls. tool_choice: "auto", "none", "required", or one by name, as OpenAI has it. parallel_tool_calls: several
+        in one answer. documents: texts to answer from. template_args: names that this model's template knows, as
+        enable_thinking. Reasoning is taken out of the text, into `reasoning`.
+        Raises UnsupportedError if the model has no template, TemplateError if it refuses the conversation, and as `generate`.
         """
-        return _exhaust(self.chat_stream(messages, params, **overrides))
+        return _exhaust(self.chat_stream(messages, params, **options))
 
     def chat_stream(
-        self, messages: Iterable[Mapping[str, Any]], params: SamplingParams | None = None, **overrides: Any
-    ) -> Stream:
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> ChatStream:
         """Like `chat`, piece by piece."""
         created_s = time.perf_counter()
-        self._require_open()
-        if self.loaded.template is None:
-            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
-        ids = self.loaded.template.render_ids(list(messages), add_generation_prompt=True)
-        return self._start(ids, params, overrides, created_s)
+        ids, merged, turn = self._prepare_chat(
+            messages,
+            params,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            documents=documents,
+            template_args=template_args,
+            **overrides,
+        )
+        return self._begin_chat(self._make_sequence(ids, merged, created_s, turn), turn)
+
+    def chat_many(
+        self, messages: Iterable[Mapping[str, Any]], n: int, params: SamplingParams | None = None, **options: Any
+    ) -> list[Completion]:
+        """Like `chat`, n answers to one conversation, as `generate_many` gives them."""
+        created_s = time.perf_counter()
+        ids, merged, turn = self._prepare_chat(messages, params, **options)
+        return self._complete_many(ids, n, merged, created_s, turn)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How this model reasons and calls tools; `use_family` overrides what its template shows."""
+        from .tool_calls import ChatFormat
+
+        template = self.loaded.template
+        return ChatFormat("" if template is None else "\n".join(template.sources.values()), self.tokenizer)
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Return the ids of a text; with `special`, control tokens spelled in it are recognised."""
@@ -221,20 +279,72 @@ class LLM:
     def __del__(self) -> None:
         self.close()
 
-    def _start(
-        self, ids: list[int], params: SamplingParams | None, overrides: Mapping[str, Any], created_s: float
-    ) -> Stream:
-        merged = merge_params(params, overrides)
-        return Stream(self, Sequence(ids, merged, chooser=self._make_chooser(merged), created_s=created_s))
+    def _make_sequence(
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        created_s: float,
+        turn: Turn | None = None,
+        after: Sequence | None = None,
+    ) -> Sequence:
+        return Sequence(ids, params, chooser=self._make_chooser(params, turn), after=after, created_s=created_s)
 
-    def _make_chooser(self, params: SamplingParams) -> Chooser:
-        """What chooses the answer's ids: with a constraint where the answer must have a form."""
+    def _complete_many(
+        self, ids: list[int], n: int, params: SamplingParams, created_s: float, turn: Turn | None = None
+    ) -> list[Completion]:
+        """Answer n times; all but the first wait until the prompt is in the cache."""
+        first: Sequence | None = None
+        streams: list[Stream] = []
+        for seed in seeds(params.seed, n):
+            sequence = self._make_sequence(ids, dataclasses.replace(params, seed=seed), created_s, turn, first)
+            first = first or sequence
+            streams.append(Stream(self, sequence) if turn is None else self._begin_chat(sequence, turn))
+        return [_exhaust(stream) for stream in streams]
+
+    def _prepare_chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        params: SamplingParams | None,
+        tools: Iterable[ToolLike] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = True,
+        documents: ListOf[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> tuple[list[int], SamplingParams, Turn]:
+        """Check a request and render its prompt."""
+        from .tool_calls import check_request
+
+        self._require_open()
+        template = self.loaded.template
+        if template is None:
+            raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
+        merged = merge_params(params, overrides)
+        turn = self.chat_format.begin(messages, check_request(tools, tool_choice, parallel_tool_calls))
+        ids = template.render_ids(turn.messages, tools=turn.tools, documents=documents, template_args=template_args)
+        return ids, turn.constrain(merged, ids), turn
+
+    def _begin_chat(self, sequence: Sequence, turn: Turn) -> ChatStream:
+        from .chat_stream import ChatStream
+
+        return ChatStream(self, sequence, turn)
+
+    def _make_chooser(self, params: SamplingParams, turn: Turn | None = None) -> Chooser:
+        """What chooses the ids: with a constraint where the answer must have a form, a watcher where texts are banned."""
+        check_bias(params, self.vocab_size)
         constraint = None
         if params.is_structured:
             from .structured import make_constraint
 
             constraint = make_constraint(params, self.tokenizer, self.eog_ids)
-        return Chooser(params, constraint)
+            if turn is not None:
+                constraint = turn.wait_for_answer(constraint, self.eog_ids)
+        watcher = None
+        if params.banned:
+            from .banned import BannedTexts
+
+            watcher = BannedTexts(params.banned, self.tokenizer.token_bytes)
+        return Chooser(params, constraint, watcher, self.tokenizer.token_bytes)
 
     def _prompt_ids(self, prompt: str | Iterable[int]) -> list[int]:
         self._require_open()
@@ -245,10 +355,10 @@ class LLM:
             ids = whole_numbers(prompt)
         return ids if ids or bos_id is None else [bos_id]
 
-    def _make_text_stream(self, stop: tuple[str, ...]) -> TextStream:
+    def _make_text_stream(self, stop: tuple[str, ...], tokens: HasTokenBytes | None = None) -> TextStream:
         from .tokenizer.stream import TextStream
 
-        return TextStream(self.tokenizer, stop)
+        return TextStream(tokens if tokens is not None else self.tokenizer, stop)
 
     def _require_open(self) -> None:
         if self._is_closed:

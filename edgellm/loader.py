@@ -37,7 +37,8 @@ Progress = Callable[[str, int, int], None]
 class LoadedModel:
     """A model ready to run.
 
-    template: None if the file has none. config: as it runs, with max_context (None: no end), window and prefill_chunk chosen.
+    template: None if neither the file nor its family has one.
+    config: as it runs, with max_context (None: no end), window and prefill_chunk chosen.
     storage: None without a disk cache.
     weight_bytes: what decoding one token reads of them. load_s: seconds loading took.
     """
@@ -229,8 +230,6 @@ def _open_storage(file: GGUFFile, program: Program, config: EngineConfig, cache:
 
 
 def _read_text(file: GGUFFile) -> _Text:
-    """What turns text into ids: the vocabulary and, if there is one, the chat template."""
+    """What turns text into ids: the vocabulary and, if the file or its family has one, the chat template."""
     tokenizer = Tokenizer.from_gguf(file)
-    if file.get("tokenizer.chat_template") is None:
-        return tokenizer, None
-    return tokenizer, ChatTemplate.from_metadata(file.metadata, tokenizer)
+    return tokenizer, ChatTemplate.find(file.metadata, tokenizer)

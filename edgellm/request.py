@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .config import SamplingParams
+from .config_checks import check_int
 from .errors import OptionError
+
+MAX_ANSWERS = 1000
+"""To one prompt, in one call."""
 
 
 def merge_params(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:
@@ -39,3 +44,17 @@ def whole_numbers(token_ids: Iterable[int]) -> list[int]:
             raise OptionError(f"token ids must be whole numbers, not {token_id!r}")
         ids.append(operator.index(token_id))
     return ids
+
+
+def check_bias(params: SamplingParams, vocab_size: int) -> None:
+    """Raise OptionError if a bias is of an id that the model has not."""
+    for token_id in params.logit_bias:
+        if token_id >= vocab_size:
+            raise OptionError(f"logit_bias names token id {token_id}; this model's are 0 to {vocab_size - 1}")
+
+
+def seeds(seed: int | None, count: int) -> list[int]:
+    """Return the seeds of `count` answers to one prompt: seed, seed + 1, ...; a new one to begin with if None."""
+    check_int("n", count, 1, MAX_ANSWERS)
+    first = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+    return [(first + i) % 2**64 for i in range(count)]

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from .cache.kv import KVCache
 from .kernels.ops import Batch
+from .kernels.vocabulary import Vocabulary
 
 
 class Backend(Protocol):
     """What runs a program.
 
-    run: Batch -> f32[N, V], one row per logit row, valid until the next call.
+    run: Batch -> f32[N, V], one row per logit row, valid until the next call. It may have a `vocabulary`, which scans rows.
     """
 
     @property
@@ -40,6 +41,12 @@ class Runner:
     def vocab_size(self) -> int:
         """Token ids are 0 to vocab_size - 1."""
         return self.backend.vocab_size
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """What the backend scans rows of logits with, None if it has nothing of its own."""
+        found: Vocabulary | None = getattr(self.backend, "vocabulary", None)
+        return found
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Return logits f32[N, V] of the batch's logit rows: a view, valid until the next call."""

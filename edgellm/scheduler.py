@@ -81,12 +81,21 @@ class Scheduler:
         for sequence in [x for x in self._waiting if x.may_start]:
             if not self._cache.num_free_slots:
                 return
+            if self._is_being_read(sequence):
+                continue  # in a few steps it takes the prompt as it lies
             if self._running and not self._cache.has_room(len(sequence.token_ids) + 1):
                 return
             # Every row of logits is wanted: then every token must be computed.
             sequence.start(*self._cache.open(() if sequence.keep_logits else sequence.token_ids))
             self._waiting.remove(sequence)
             self._running.append(sequence)
+
+    def _is_being_read(self, sequence: Sequence) -> bool:
+        """True if the whole prompt of a new sequence is that of one whose prompt is on its way into the cache."""
+        if sequence.num_output or sequence.keep_logits:
+            return False
+        reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.keep_logits)
+        return any(x.num_prompt == sequence.num_prompt and x.prompt_ids == sequence.token_ids for x in reading)
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Give a sequence places, if need be those of younger ones. -> False if it had to give way itself."""

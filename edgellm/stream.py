@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .completion import Completion, measure
+from .sampling import TokenLogprobs
 from .sequence import Sequence
 
 if TYPE_CHECKING:
     from .llm import LLM
+    from .tokenizer.stream import HasTokenBytes
 
 
 class Stream:
@@ -23,12 +25,13 @@ class Stream:
     `completion` then is what there is.
     """
 
-    def __init__(self, llm: LLM, sequence: Sequence) -> None:
+    def __init__(self, llm: LLM, sequence: Sequence, tokens: HasTokenBytes | None = None) -> None:
+        """Begin. tokens: gives each token's bytes; the model's tokenizer if None."""
         self.completion: Completion | None = None
         self.params = sequence.params
         self._llm = llm
         self._sequence = sequence
-        self._text = llm._make_text_stream(sequence.params.stop)
+        self._text = llm._make_text_stream(sequence.params.stop, tokens)
         self._pieces: list[str] = []
         self._num_seen = 0
         llm._shared.add(sequence)
@@ -51,6 +54,13 @@ class Stream:
             self.close()
             raise
         raise StopIteration
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None:
+        """What the model thought at each id whose text is out or held back, if that was asked for."""
+        if self._sequence.params.logprobs is None:
+            return None
+        return [found for found in self._sequence.logprobs[: self._num_seen] if found is not None]
 
     def close(self) -> None:
         """Cancel the generation; harmless when it has ended."""
@@ -90,9 +100,11 @@ class Stream:
         sequence = self._sequence
         self.completion = Completion(
             text="".join(self._pieces),
+            raw_text="".join(self._pieces),
             token_ids=sequence.output_ids[: self._num_seen],
             prompt_token_ids=sequence.prompt_ids,
             finish_reason=finish_reason,
             timings=measure(sequence, self._num_seen, self._llm.load_s),
+            logprobs=self.logprobs,
             num_dropped_tokens=self._llm._shared.engine.num_dropped(sequence.num_prompt + self._num_seen),
         )

@@ -30,8 +30,8 @@ LAYERS = (
     ("models",),
     ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
     ("engine", "packing", "loader", "keeping", "inspect", "doctor", "shared_engine"),
-    ("structured", "tool_calls", "completion", "request"),
-    ("llm", "stream", "async_llm"),
+    ("structured", "tool_calls", "completion", "request", "banned"),
+    ("llm", "stream", "chat_stream", "async_llm"),
     ("cli", "server", "__main__"),
 )
 # Narrower than the layers: who may not import what, and why.

@@ -23,16 +23,39 @@ from ..config import (
     EngineConfig,
     SamplingParams,
 )
+from ..config_sampling import SAMPLERS
 from ..errors import OptionError
 from .form_options import form_fields
 from .parser import Parser
 from .terminal import is_terminal
 
 MODEL_HELP = "a GGUF file, an alias, or owner/repo[:file-or-quant]"
-TEMPERATURE_HELP = "0 always takes the likeliest token (default: %(default)s)"
-TOP_K_HELP = "choose among the K likeliest tokens; 0 is off (default: %(default)s)"
-TOP_P_HELP = "choose among the likeliest tokens that add up to P; 1 is off (default: %(default)s)"
-MIN_P_HELP = "leave out tokens less than P times as likely as the likeliest; 0 is off (default: %(default)s)"
+FILTERS = {
+    "temperature": ("T", "0 always takes the likeliest token"),
+    "top_k": ("K", "choose among the K likeliest tokens; 0 is off"),
+    "top_p": ("P", "choose among the likeliest tokens that add up to P; 1 is off"),
+    "min_p": ("P", "leave out tokens less than P times as likely as the likeliest; 0 is off"),
+    "typical_p": ("P", "choose among the tokens of typical surprise that add up to P; 1 is off"),
+    "top_n_sigma": ("N", "leave out tokens more than N standard deviations below the best; 0 or less is off"),
+    "xtc_probability": ("P", "how often to leave out all likely tokens but the last of them; 0 is off"),
+    "xtc_threshold": ("P", "what XTC takes for likely; above 0.5 is off"),
+    "repeat_penalty": ("X", "divide the logits of tokens that have occurred; 1 is off"),
+    "presence_penalty": ("X", "take this off the logits of tokens that have occurred; 0 is off"),
+    "frequency_penalty": ("X", "take this off for each time they have; 0 is off"),
+    "repeat_last_n": ("N", "tokens that these three penalties look back at; -1 is all, 0 is off"),
+    "dry_multiplier": ("X", "penalise what goes on with a repetition; 0 is off"),
+    "dry_base": ("X", "how much more for each token of it"),
+    "dry_allowed_length": ("N", "tokens from which on a repetition counts"),
+    "dry_last_n": ("N", "tokens that DRY looks back at; -1 is all, 0 is off"),
+    "dynatemp_range": ("R", "let the temperature vary by R up and down with how unsure the model is; 0 is off"),
+    "dynatemp_exponent": ("X", "how it does"),
+    "mirostat": ("N", "2 keeps the answer's surprise at a target in place of filters; 0 is off"),
+    "mirostat_tau": ("BITS", "that target"),
+    "mirostat_eta": ("X", "how fast it learns"),
+}
+"""Fields of SamplingParams that are one number: what stands for it, and help."""
+BIAS_HELP = "add BIAS to the logit of a token; -100 and below forbids it; may be repeated"
+SAMPLERS_HELP = f"the filters in order, others are off (default: {';'.join(SAMPLERS)})"
 TYPE_K_HELP = f"how keys are kept: {', '.join(CACHE_TYPES)} (default: %(default)s)"
 TYPE_V_HELP = "how values are kept: the same choice (default: %(default)s)"
 MEMORY_HELP = (
@@ -105,6 +128,21 @@ def cache_formats(args: Namespace) -> tuple[str, str]:
     return _named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
 
 
+def bias(text: str) -> tuple[int, float]:
+    """Return the id and the bias that a text like 15043=-1.5 names."""
+    found = re.fullmatch(r"(\d{1,10})=([-+]?\d+(?:\.\d+)?)", text.strip())
+    if found is None:
+        raise OptionError(
+            f"--logit-bias {text!r} is not ID=BIAS; write it as 15043=-1.5 (`edgellm tokenize` tells ids)"
+        )
+    return int(found[1]), float(found[2])
+
+
+def sampler_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text like top_k;top_p;temperature; commas will do as well."""
+    return tuple(name.strip().lower() for name in re.split("[;,]", text) if name.strip())
+
+
 def size(text: str) -> int:
     """Return the bytes that a text like 500MB, 2GB, 1.5GiB or 4096 names."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?i?)b?", text.strip().lower())
@@ -115,17 +153,30 @@ def size(text: str) -> int:
 
 def add_sampling(parser: Parser) -> None:
     """Add what `sampling_params` reads."""
-    default = SamplingParams()
     group = parser.add_argument_group("the answer")
     add = group.add_argument
     add("-n", "--max-tokens", type=int, metavar="N", help="most tokens to generate (default: what the context holds)")
-    add("--temperature", type=float, default=default.temperature, metavar="T", help=TEMPERATURE_HELP)
-    add("--top-k", type=int, default=default.top_k, metavar="K", help=TOP_K_HELP)
-    add("--top-p", type=float, default=default.top_p, metavar="P", help=TOP_P_HELP)
-    add("--min-p", type=float, default=default.min_p, metavar="P", help=MIN_P_HELP)
     add("--seed", type=int, metavar="N", help="same seed, same answer (default: a new one each time)")
     add("--stop", action="append", default=[], metavar="TEXT", help="end the answer before this text; may be repeated")
+    add("--banned", action="append", default=[], metavar="TEXT", help="never say this text; may be repeated")
     add("--ignore-eos", action="store_true", help="never choose the model's end-of-answer tokens: go on")
+    _add_filters(parser)
+
+
+def _add_filters(parser: Parser) -> None:
+    """Add how tokens are chosen, a number for each field of FILTERS."""
+    default = SamplingParams()
+    add = parser.add_argument_group("how tokens are chosen (docs/sampling.md)").add_argument
+    for name, (metavar, text) in FILTERS.items():
+        value = getattr(default, name)
+        option = f"--{name.replace('_', '-')}"
+        add(option, type=type(value), default=value, metavar=metavar, help=f"{text} (default: %(default)s)")
+    breakers = (
+        'end repetitions that DRY counts at TEXT; may be repeated; none for no such texts (default: line break : " *)'
+    )
+    add("--dry-breakers", action="append", metavar="TEXT", help=breakers)
+    add("--logit-bias", action="append", default=[], metavar="ID=BIAS", help=BIAS_HELP)
+    add("--samplers", type=sampler_names, default=default.samplers, metavar="NAMES", help=SAMPLERS_HELP)
 
 
 def engine_config(args: Namespace) -> EngineConfig:
@@ -135,9 +186,13 @@ def engine_config(args: Namespace) -> EngineConfig:
 
 def sampling_params(args: Namespace) -> SamplingParams:
     """Return the checked sampling options."""
-    for text in args.stop:
-        check_text("--stop", text)
-    return _made_of(SamplingParams, args, **form_fields(args))
+    for name in ("stop", "banned", "dry_breakers"):
+        for text in getattr(args, name) or []:
+            check_text(f"--{name.replace('_', '-')}", text)
+    breakers = SamplingParams().dry_breakers if args.dry_breakers is None else args.dry_breakers
+    breakers = () if list(breakers) == ["none"] else tuple(breakers)
+    given = {"logit_bias": dict(map(bias, args.logit_bias)), "dry_breakers": breakers, **form_fields(args)}
+    return _made_of(SamplingParams, args, **given)
 
 
 def display_name(model: str) -> str:

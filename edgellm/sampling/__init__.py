@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .sampler import Sampler, TokenLogprobs
+from .logprobs import Logprobs, TokenLogprobs
+from .sampler import Sampler
 
-__all__ = ["Sampler", "TokenLogprobs"]
+__all__ = ["Logprobs", "Sampler", "TokenLogprobs"]

@@ -120,6 +120,10 @@ class Tokenizer:
         """Return whether a token is a control token, which stands for no text."""
         return self._type(token) in (vocab.CONTROL, vocab.UNKNOWN)
 
+    def find_token(self, text: str) -> int | None:
+        """Return the control or user-defined token that a text is, or None."""
+        return self._splitter.get(text)
+
     @property
     def control_ids(self) -> list[int]:
         """The ids of all control tokens."""

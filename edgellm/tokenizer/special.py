@@ -26,8 +26,9 @@ class Finder:
         if self._start is not None:
             for match in self._start.finditer(text, start):
                 for length in self.lengths_at(text, match.start()):
-                    if text[match.start() : match.start() + length] in self._ids:
-                        return match.start(), match.start() + length
+                    end = match.start() + length
+                    if end <= len(text) and text[match.start() : end] in self._ids:
+                        return match.start(), end
         return None
 
     def lengths_at(self, text: str, start: int) -> Sequence[int]:
@@ -85,6 +86,10 @@ class Splitter:
         if done < len(text):
             pieces.append(text[done:])
         return pieces
+
+    def get(self, text: str) -> int | None:
+        """Return the id of a special token's text."""
+        return self._all.get(text)
 
     def _match(self, finder: Finder, text: str, start: int, protected: Sequence[int]) -> tuple[int | None, int]:
         for length in finder.lengths_at(text, start):

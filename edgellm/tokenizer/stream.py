@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class _HasTokenBytes(Protocol):
+class HasTokenBytes(Protocol):
+    """What a stream needs of a tokenizer."""
+
     def token_bytes(self, token: int) -> bytes: ...
 
 
@@ -22,7 +24,7 @@ class TextStream:
     of the text. How the text is cut into pieces changes nothing. `stopped` tells whether a stop string was met.
     """
 
-    def __init__(self, tokenizer: _HasTokenBytes | None = None, stop: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: HasTokenBytes | None = None, stop: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ops import Batch, CacheLayer, Op, Program, Rope
-from . import cache_kernels, isa, lower, objects, slots, tasks, threads, weights
+from . import cache_kernels, isa, lower, objects, slots, tasks, threads, vocabulary, weights
 from .memory import address, aligned, release_code
 from .plan import Buffer, make_plan
 from .rope_table import RopeTable
@@ -90,6 +90,7 @@ class CpuBackend:
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
         self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
+        self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size)
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._make_machine(cache)
 
@@ -253,7 +254,7 @@ def kernel_names(
 ) -> list[str]:
     """Names of all kernels that running the program takes, with a cache of these formats of K and V."""
     of_cache = cache_kernels.names(*cache_formats).values()
-    return [*threads.KERNELS, *lower.KERNELS, *of_cache, *weights.kernel_names(program, source)]
+    return [*threads.KERNELS, *lower.KERNELS, *vocabulary.KERNELS, *of_cache, *weights.kernel_names(program, source)]
 
 
 def _attention_width(op: Op, program: Program) -> int:

@@ -14,7 +14,7 @@ from scripted_model import VOCAB_SIZE, expected_logits, make_engine
 from edgellm.config import SamplingParams
 from edgellm.engine import Engine, default_max_context
 from edgellm.errors import ContextError, EdgeLLMError, OptionError
-from edgellm.sampling.filters import is_greedy, sample
+from edgellm.sampling import Sampler
 from edgellm.sequence import Sequence
 from edgellm.shared_engine import SharedEngine
 
@@ -24,9 +24,9 @@ GREEDY = SamplingParams(temperature=0.0)
 def expected_output(prompt: list[int], params: SamplingParams, windows: list[int | None], count: int) -> list[int]:
     """The first `count` ids after a prompt, without engine, cache or batch."""
     ids = list(prompt)
-    rng = None if is_greedy(params) else np.random.Generator(np.random.PCG64(params.seed))
+    sampler = Sampler(params)
     for _ in range(count):
-        ids.append(sample(expected_logits(ids, windows), params, rng))
+        ids.append(sampler.choose(expected_logits(ids, windows), ids, len(prompt)))
     return ids[len(prompt) :]
 
 

@@ -22,7 +22,7 @@ import edgellm
 from edgellm.completion import Completion
 from edgellm.config import EngineConfig, SamplingParams
 from edgellm.engine import Engine
-from edgellm.errors import ContextError, EdgeLLMError, OptionError, UnsupportedError
+from edgellm.errors import ContextError, EdgeLLMError, OptionError
 from edgellm.llm import LLM
 
 BOS, EOG, EOT = 47, 48, 49
@@ -36,6 +36,7 @@ class FakeTokenizer:
 
     vocab_size = len(PIECES)
     eog_ids = frozenset({EOG, EOT})
+    find_token = staticmethod(dict[str, int]().get)
 
     def __init__(self, bos_id: int | None = BOS, add_bos: bool = True) -> None:
         self.bos_id, self.add_bos = bos_id, add_bos
@@ -56,8 +57,9 @@ class FakeTokenizer:
 
 
 class FakeTemplate:
-    def render_ids(self, messages: list[Mapping[str, Any]], add_generation_prompt: bool = True) -> list[int]:
-        assert add_generation_prompt
+    sources: Mapping[str, str] = {"default": "{{ messages }}"}
+
+    def render_ids(self, messages: list[Mapping[str, Any]], **given: Any) -> list[int]:
         return [BOS, *FakeTokenizer().encode(" ".join(message["content"] for message in messages))]
 
 
@@ -65,7 +67,7 @@ class FakeTemplate:
 class FakeLoaded:
     engine: Engine
     tokenizer: FakeTokenizer
-    template: FakeTemplate | None
+    template: FakeTemplate
     load_s: float = 1.5
     num_closed: int = 0
 
@@ -75,10 +77,10 @@ class FakeLoaded:
 
 
 def make_llm(
-    max_context: int = 256, tokenizer: FakeTokenizer | None = None, template: bool = True, prefill_chunk: int = 16
+    max_context: int = 256, tokenizer: FakeTokenizer | None = None, prefill_chunk: int = 16
 ) -> tuple[LLM, ScriptedBackend]:
     engine, backend = make_engine([None, 70], max_context, sorted(FakeTokenizer.eog_ids), prefill_chunk)
-    loaded = FakeLoaded(engine, tokenizer or FakeTokenizer(), FakeTemplate() if template else None)
+    loaded = FakeLoaded(engine, tokenizer or FakeTokenizer(), FakeTemplate())
     return LLM(loaded), backend  # type: ignore[arg-type]
 
 
@@ -182,8 +184,6 @@ def test_chat_goes_through_the_template(llm: LLM) -> None:
     assert done.prompt_token_ids == [BOS, 0, 3, 1]
     stream = llm.chat_stream(iter(messages), SamplingParams(temperature=0, max_tokens=3, ignore_eos=True))
     assert "".join(stream) == done.text
-    with pytest.raises(UnsupportedError, match="no chat template"):
-        make_llm(template=False)[0].chat(messages)
 
 
 def test_tokenize_and_detokenize(llm: LLM) -> None:

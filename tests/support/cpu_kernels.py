@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgellm import paths
 from edgellm.kernels import formats
-from edgellm.kernels.cpu import cache_kernels, isa, lower, objects, slots, threads, weights
+from edgellm.kernels.cpu import cache_kernels, isa, lower, objects, slots, threads, vocabulary, weights
 from edgellm.kernels.cpu.memory import address, aligned
 from edgellm.kernels.cpu.panels import panel_bytes, panel_layout
 
@@ -30,6 +30,7 @@ INT8_FORMATS = tuple(n for n, f in formats.FORMATS.items() if f.packed.activatio
 ALL_KERNELS = (
     *threads.KERNELS,
     *lower.KERNELS,
+    *vocabulary.KERNELS,
     *(name for form in cache_kernels.FORMATS for name in cache_kernels.names(form, form).values()),
     "pack_matrix",
     *(f"{kind}_{n.lower()}" for n in FORMAT_NAMES for kind in ("pack", "expand")),

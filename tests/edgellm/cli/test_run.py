@@ -81,10 +81,17 @@ def test_chat_template_by_default_and_raw_on_request(fake_llm: Any, capsys: pyte
 
 
 def test_options_arrive(fake_llm: Any) -> None:
-    sampling = "-n 5 --temperature 0.5 --top-k -1 --top-p 0.9 --min-p 0.1 --seed 3 --stop a --stop bc --ignore-eos"
+    answer = "-n 5 --seed 3 --stop a --stop bc --banned x --banned yz --ignore-eos"
+    filters = (
+        "--temperature 0.5 --top-k -1 --top-p 0.9 --min-p 0.1 --logit-bias 5=-1.5 --logit-bias 7=2 --dry-breakers ab"
+    )
+    order = "--samplers top_k;Temperature --mirostat 2 --repeat-last-n -1 --dry-base 2.5"
     loading = "-t 2 --max-context 99 --prefill-chunk 7 --weights raw"
-    assert main(["run", "Hi", *sampling.split(), *loading.split()]) == 0
-    expected = SamplingParams(5, 0.5, -1, 0.9, 0.1, 3, ("a", "bc"), True)
+    assert main(["run", "Hi", *answer.split(), *filters.split(), *order.split(), *loading.split()]) == 0
+    expected = SamplingParams(
+        5, 0.5, -1, 0.9, 0.1, seed=3, stop=("a", "bc"), banned=("x", "yz"), ignore_eos=True, logit_bias={5: -1.5, 7: 2.0},
+        dry_breakers=("ab",), samplers=("top_k", "temperature"), mirostat=2, repeat_last_n=-1, dry_base=2.5,
+    )  # fmt: skip
     assert fake_llm.params == [expected]
     assert fake_llm.loads[0][1] == EngineConfig(2, 99, 7, 1, "raw")
 
@@ -93,6 +100,40 @@ def test_defaults_are_those_of_config(fake_llm: Any) -> None:
     assert main(["run", "Hi"]) == 0
     assert fake_llm.params == [SamplingParams()]
     assert fake_llm.loads[0][1] == EngineConfig(max_sequences=1)
+
+
+def test_every_filter_has_an_option(fake_llm: Any) -> None:
+    values = {
+        "temperature": 0.5, "top_k": 3, "top_p": 0.5, "min_p": 0.2, "typical_p": 0.7, "top_n_sigma": 1.5,
+        "xtc_probability": 0.3, "xtc_threshold": 0.2, "repeat_penalty": 1.2, "presence_penalty": 0.1,
+        "frequency_penalty": -0.2, "repeat_last_n": 9, "dry_multiplier": 0.8, "dry_base": 2.0, "dry_allowed_length": 4,
+        "dry_last_n": 99, "dynatemp_range": 0.4, "dynatemp_exponent": 2.0, "mirostat": 2, "mirostat_tau": 4.0,
+        "mirostat_eta": 0.2,
+    }  # fmt: skip
+    words = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["run", "Hi", *words, "--dry-breakers", "none"]) == 0
+    assert fake_llm.params == [SamplingParams(**values, dry_breakers=())]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--temperature", "-1"], "--temperature must be at least 0, not -1"),
+        (["--top-p", "1.5"], "--top-p must be from 0 to 1, not 1.5"),
+        (["--min-p", "nan"], "--min-p must be a number, not nan"),
+        (["--temperature", "inf"], "--temperature must be a number, not inf"),
+        (["--mirostat", "1"], "--mirostat must be 0 (off) or 2, not 1"),
+        (["--samplers", "top_k;tail_free"], "not 'tail_free'"),
+        (["--logit-bias", "hello=1"], "'hello=1' is not ID=BIAS"),
+        (["--banned", ""], "--banned must hold non-empty texts"),
+    ],
+)
+def test_o19_a_value_that_cannot_be_is_named(
+    words: list[str], message: str, fake_llm: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "Hi", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert fake_llm.loads == []
 
 
 def test_json_is_one_object(fake_llm: Any, capsys: pytest.CaptureFixture[str]) -> None:

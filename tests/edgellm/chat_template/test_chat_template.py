@@ -141,10 +141,11 @@ REFUSED = {
     "{{ messages.append(1) }}": "SecurityError",
     "{% include 'a-file' %}": "TypeError",
     "{{ range(99999999) | list }}": "OverflowError",
-    "{{ 'a' * 10**12 }}": "OverflowError",
-    "{{ 'a' * 10000000000 }}": "OverflowError",
-    "{{ 9**9**9 }}": "OverflowError",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "RecursionError",
+    "{{ 'a' * 10**12 }}": "stopped: it makes a text or list larger than 1001392 characters",
+    "{{ 9**9999 }}": "stopped: it makes a number of more than 4096 bits",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "stopped: it calls itself more than 60 deep",
+    "{{ namespace(_a=1) }}": "SecurityError",
+    "{{ raise_exception('not\nthis') }}": "refuses this conversation: not this",
     "{{ messages[7].content }}": "UndefinedError",
     "{{ 1 / 0 }}": "ZeroDivisionError",
     "{% for %}": "at line 1: TemplateSyntaxError",
@@ -170,9 +171,23 @@ def test_a_template_may_refuse_with_its_own_words() -> None:
         render("{{ raise_exception('System role\n not supported') }}")
 
 
+def test_one_bad_request_leaves_the_template_as_it_was() -> None:
+    template = ChatTemplate("{{ messages[0].content.strip() }}{{ messages[1].content }}", TOKENIZER)
+    for _ in range(2):
+        with pytest.raises(TemplateError, match="has no element 1"):
+            template.render(HI)
+        assert template.render([*HI, *HI]) == "HiHi"
+
+
 @pytest.mark.parametrize("messages", [["hello"], [{"content": "x"}], [{"role": 3, "content": "x"}]])
 def test_messages_must_have_a_role(messages: list[Any]) -> None:
     with pytest.raises(TemplateError, match="message 1 must be a mapping with a text as its role"):
+        own().render_ids(messages)
+
+
+@pytest.mark.parametrize("messages", [[], "hello", {"role": "user"}, None])
+def test_messages_must_be_a_list_with_one(messages: Any) -> None:
+    with pytest.raises(TemplateError, match="no messages|must be a list of mappings"):
         own().render_ids(messages)
 
 
