@@ -10,23 +10,38 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .async_llm import AsyncLLM
     from .completion import Completion
     from .config import EngineConfig, SamplingParams
     from .errors import EdgeLLMError
+    from .estimate import Estimate
     from .llm import LLM
     from .stream import Stream
     from .tokenizer import Tokenizer
 
-__all__ = ["LLM", "Completion", "EdgeLLMError", "EngineConfig", "SamplingParams", "Stream", "Tokenizer", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "Completion",
+    "EdgeLLMError",
+    "EngineConfig",
+    "Estimate",
+    "SamplingParams",
+    "Stream",
+    "Tokenizer",
+    "__version__",
+]
 
 _HOMES = {
     "LLM": "llm",
+    "AsyncLLM": "async_llm",
     "Completion": "completion",
     "Stream": "stream",
     "Tokenizer": "tokenizer",
     "EngineConfig": "config",
     "SamplingParams": "config",
     "EdgeLLMError": "errors",
+    "Estimate": "estimate",
 }
 
 

@@ -51,9 +51,7 @@ class AsyncLLM:
             loading.cancel()
             raise
 
-    async def generate(
-        self, prompt: str | Iterable[int], *arguments: Any, **options: Any
-    ) -> Completion:
+    async def generate(self, prompt: str | Iterable[int], *arguments: Any, **options: Any) -> Completion:
         """LLM.generate; cancelling the task cancels the generation."""
         return await self.stream(prompt, *arguments, **options).finish()
 

@@ -6,6 +6,7 @@ Next hops: `stream.py` turns ids into text, `shared_engine.py` makes the calls, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from types import TracebackType
 
@@ -28,10 +29,8 @@ class _Bell:
         if self._is_rung:
             return  # not heard yet: a loop that is busy is called once
         self._is_rung = True
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the stream ends when it is collected
             self._loop.call_soon_threadsafe(self._event.set)
-        except RuntimeError:
-            pass  # the loop is closed: nobody listens any more, and the stream ends when it is collected
 
     async def wait(self) -> None:
         """Return once it has been rung since the last wait."""

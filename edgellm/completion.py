@@ -16,6 +16,7 @@ class Timings:
 
     load_s: loading the model. ttft_s: from the request to the first token, tokenizing and queueing included.
     prefill_tokens: tokens of the prompt. decode_tokens: tokens that decode steps made, which is all but the first.
+    queued_s: from the request to its first step, tokenizing included.
     reused_tokens: tokens of the prompt that were in the cache already; prefill_tps counts the others.
     """
 
@@ -26,6 +27,7 @@ class Timings:
     decode_tokens: int
     decode_tps: float
     reused_tokens: int = 0
+    queued_s: float = 0.0
 
     def as_dict(self) -> dict[str, float]:
         """The same names and values, for JSON."""
@@ -64,6 +66,7 @@ def measure(sequence: Sequence, num_tokens: int, load_s: float) -> Timings:
         decode_tokens=max(num_tokens - 1, 0),
         decode_tps=_rate(sequence.num_output - 1, decode_s),
         reused_tokens=sequence.num_reused,
+        queued_s=sequence.started_s - sequence.created_s,
     )
 
 

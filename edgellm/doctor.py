@@ -184,11 +184,11 @@ def examine_model(
         packed_file=None if packed is None else str(packed),
         packed_problem=problem,
         num_kernels=len(set(kernels)),
-        num_missing=len(_missing_kernels(kernels)),
+        num_missing=len(missing_kernels(kernels)),
     )
 
 
-def _missing_kernels(names: Sequence[str]) -> set[str]:
+def missing_kernels(names: Sequence[str]) -> set[str]:
     """Those that are not kept, or are damaged."""
     level = objects.choose_level().level
     kept, came_with = paths.home() / "kernels" / objects.cache_key(level), shipped.read_objects(names, level)

@@ -123,9 +123,9 @@ class LLM:
         model: the path of a file, or what `load` takes, if it is here already. options: those of `load`.
         Raises DownloadError if it is not here, ModelFileError or UnsupportedError if it cannot be run.
         """
-        from . import estimate, hub
+        from .estimate import estimate
 
-        return estimate.estimate(hub.find(os.fspath(model)), EngineConfig(**options))
+        return estimate(os.fspath(model), EngineConfig(**options))
 
     def generate(
         self, prompt: str | Iterable[int], params: SamplingParams | None = None, **overrides: Any

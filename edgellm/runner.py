@@ -36,11 +36,28 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
+class _Closed:
+    """Stands where a backend was, and holds no memory."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self.hidden = np.zeros((0, 0), np.float32)
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        raise AssertionError("a closed model was asked to compute")
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Runner:
     """Runs batches on a backend and owns both it and the cache that it writes to."""
 
     def __init__(self, backend: Backend, cache: KVCache) -> None:
-        self.backend = backend
+        self.backend: Backend = backend
         self.cache = cache
 
     @property
@@ -65,6 +82,7 @@ class Runner:
         self.backend.abort()
 
     def close(self) -> None:
-        """Stop the backend, then free the cache, in this order: threads may still read it."""
+        """Stop the backend, then free the cache, in this order: threads may still read it. The weights go with it."""
         self.backend.close()
         self.cache.free()
+        self.backend = _Closed(self.backend.vocab_size)

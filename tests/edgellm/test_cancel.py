@@ -1,4 +1,4 @@
-"""Cancelling on real kernels: whoever is beside a cancelled prompt gets the bits of being alone. Cases O16, O23."""
+"""Cancelling on real kernels: whoever is beside a cancelled prompt gets the bits of being alone. Cases O12, O13."""
 
 from __future__ import annotations
 

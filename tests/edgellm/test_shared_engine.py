@@ -1,4 +1,4 @@
-"""SharedEngine: one thread runs the engine for all; submitting, waiting, cancelling, closing. Cases O16, O25."""
+"""SharedEngine: one thread runs the engine for all; submitting, waiting, cancelling, closing. Cases O12, O13."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stream on a scripted model: interrupted, suspended, unread, told of the prompt. Cases O16, O23."""
+"""Stream on a scripted model: interrupted, suspended, unread, told of the prompt. Cases O12, O13."""
 
 from __future__ import annotations
 

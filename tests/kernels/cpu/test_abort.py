@@ -1,4 +1,4 @@
-"""A run that is told to stop: it ends early, says so, and leaves nothing behind that the next run could see. Case O16."""
+"""A run that is told to stop: it ends early, says so, and leaves nothing behind that the next run could see. Case O12."""
 
 from __future__ import annotations
 
