@@ -51,7 +51,7 @@ def test_twenty_loads_leave_nothing(tmp_path: Path) -> None:
     for _ in range(20):
         with LLM.load(path, threads=3, max_context=300) as llm:
             assert len(llm.generate([5, 6, 7, 8], max_tokens=4, temperature=0, ignore_eos=True).token_ids) == 4
-            assert own_threads() == 2
+            assert own_threads() == 3  # two that compute beside the engine's own
         del llm
         assert own_threads() == 0
         gc.collect()
