@@ -39,7 +39,7 @@ def ask(llm: LLM, prompt: str | Iterable[int], params: SamplingParams | None, op
     created_s = time.perf_counter()
     llm._require_open()
     callbacks, fields = split_callbacks(options)
-    return Question(_prompt_ids(llm, prompt), merge_params(params, fields), callbacks, created_s)
+    return Question(prompt_ids(llm, prompt), merge_params(params, fields), callbacks, created_s)
 
 
 def ask_chat(
@@ -114,7 +114,8 @@ def _make_chooser(llm: LLM, params: SamplingParams, turn: Turn | None) -> Choose
     return Chooser(params, constraint, watcher, llm.tokenizer.token_bytes)
 
 
-def _prompt_ids(llm: LLM, prompt: str | Iterable[int]) -> list[int]:
+def prompt_ids(llm: LLM, prompt: str | Iterable[int]) -> list[int]:
+    """Return the ids of a prompt: with the begin token if it is text and the model wants one, and never none."""
     text, bos_id = llm.tokenizer, llm.tokenizer.bos_id
     ids = list(text.encode(prompt, add_bos=text.add_bos)) if isinstance(prompt, str) else whole_numbers(prompt)
     return ids if ids or bos_id is None else [bos_id]

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .async_stream import AsyncStream
-from .completion import Completion
 from .llm import LLM, Progress
 from .stream import Stream
 
@@ -51,17 +50,17 @@ class AsyncLLM:
             loading.cancel()
             raise
 
-    async def generate(self, prompt: str | Iterable[int], *arguments: Any, **options: Any) -> Completion:
-        """LLM.generate; cancelling the task cancels the generation."""
-        return await self.stream(prompt, *arguments, **options).finish()
+    async def generate(self, prompt: str | Iterable[int], *arguments: Any, **options: Any) -> Any:
+        """LLM.generate, a Completion or an instance of schema; cancelling the task cancels the generation."""
+        return await self.stream(prompt, *arguments, **options).result()
 
     def stream(self, prompt: str | Iterable[int], *arguments: Any, **options: Any) -> AsyncStream:
         """LLM.stream, for `async for`. Errors are raised where the first piece is awaited."""
         return self._begin(self.llm.stream, prompt, arguments, options)
 
-    async def chat(self, messages: Iterable[Mapping[str, Any]], *arguments: Any, **options: Any) -> Completion:
-        """LLM.chat; cancelling the task cancels the generation."""
-        return await self.chat_stream(messages, *arguments, **options).finish()
+    async def chat(self, messages: Iterable[Mapping[str, Any]], *arguments: Any, **options: Any) -> Any:
+        """LLM.chat, a Completion or an instance of schema; cancelling the task cancels the generation."""
+        return await self.chat_stream(messages, *arguments, **options).result()
 
     def chat_stream(self, messages: Iterable[Mapping[str, Any]], *arguments: Any, **options: Any) -> AsyncStream:
         """LLM.chat_stream, for `async for`."""

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
+from typing import Any
 
+from .chat_stream import ChatStream
 from .completion import Completion
 from .errors import EdgeLLMError
 from .stream import Stream
+from .tool_calls import Delta
 
 Begin = Callable[[Callable[[], None]], Stream]
 
@@ -69,9 +72,11 @@ class AsyncStream:
             raise StopAsyncIteration  # closed before it began
         try:
             stream, bell = await self._start()
-            while stream.completion is None:
+            while True:
                 if piece := stream.take_ready():
                     return piece
+                if stream.completion is not None:
+                    break
                 await self._wait(stream, bell)
         except BaseException:
             self._cancel()
@@ -91,6 +96,27 @@ class AsyncStream:
             self._cancel()
             raise
         return stream.completion
+
+    async def result(self) -> Any:
+        """Stream.result: `completion`, or an instance of the Pydantic model class that was given as schema."""
+        await self.finish()
+        assert self._stream is not None
+        return self._stream.result()
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """ChatStream.deltas, for chats: text, reasoning, pieces of calls."""
+        try:
+            stream, bell = await self._start()
+            assert isinstance(stream, ChatStream), "only chats have deltas"
+            while True:
+                while (delta := stream.take_delta()) is not None:
+                    yield delta
+                if stream.completion is not None:
+                    return
+                await self._wait(stream, bell)
+        except BaseException:
+            self._cancel()
+            raise
 
     async def aclose(self) -> None:
         """Cancel the generation; harmless when it has ended or never begun."""

@@ -281,7 +281,7 @@ class LLM:
         """
         from .embedding import embed
 
-        prompts = [self._prompt_ids(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        prompts = [asking.prompt_ids(self, text) for text in ([texts] if isinstance(texts, str) else texts)]
         return embed(self._shared, prompts, self.loaded.program.hidden.width, pooling, normalize)
 
     def save_state(self, path: str | os.PathLike[str]) -> int:

@@ -114,6 +114,11 @@ class Stream:
         return [found for found in self._sequence.logprobs[: self._num_seen] if found is not None]
 
     @property
+    def num_tokens(self) -> int:
+        """How many tokens the answer has so far, read or not."""
+        return self._sequence.num_ready
+
+    @property
     def prefill_progress(self) -> tuple[int, int]:
         """(tokens of the prompt that are done, tokens of the prompt); those that were in the cache already are done."""
         sequence = self._sequence

@@ -26,7 +26,7 @@ def make_schema(seed: int) -> dict[str, Any]:
 def bound_tokens(schema: Any) -> int:
     """Return a number of tokens that a usual answer stays below: about one a character, and blanks between parts."""
     if isinstance(schema, dict):
-        own = 8 + schema.get("maxLength", 0) * 3 + (60 if {"pattern", "format", "multipleOf"} & schema.keys() else 0)
+        own = 8 + schema.get("maxLength", 0) * 3 + (120 if {"pattern", "format", "multipleOf"} & schema.keys() else 0)
         times = schema.get("maxItems", 1)
         return own + times * sum(bound_tokens(v) + len(str(k)) for k, v in schema.items() if k != "maxLength")
     if isinstance(schema, (list, tuple)):

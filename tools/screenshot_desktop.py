@@ -64,6 +64,7 @@ def main() -> None:
     app = QApplication(sys.argv[:1])
     app.setStyle("fusion")
     window = ChatWindow(args.model)
+    window.resize(760, 510)
     window.show()
     take_picture(window, args.file)
     window.close()

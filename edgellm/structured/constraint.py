@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import EdgeLLMError, OptionError
 from .bitmask import LogitMask, make_bits
 from .grammar import Grammar
-from .runs import BLANKS, DIGITS, MAX_BLANKS, MAX_DIGITS, Run
+from .runs import Run
 from .vocabulary import Vocabulary
 
 
@@ -73,9 +73,7 @@ class GrammarConstraint:
 
     def _bound_runs(self) -> None:
         """Forbid to go on with a run that is long enough, unless the schema wants just that."""
-        run = self._runs[-1]
-        if run.blanks >= MAX_BLANKS or run.digits >= MAX_DIGITS:
-            letters = BLANKS if run.blanks else DIGITS
+        if letters := self._runs[-1].too_long:
             others = self._bits & ~self._vocabulary.starting_with(letters)
             if others.any():
                 self._bits[:] = others

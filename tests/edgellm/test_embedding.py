@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tiny_models import write_tiny
 
-from edgellm import LLM, models
+from edgellm import LLM, asking, models
 from edgellm.errors import ContextError, EdgeLLMError, OptionError
 from edgellm.gguf import open_gguf
 from edgellm.kernels import reference
@@ -62,7 +62,7 @@ def test_the_same_bits_in_any_company(model: Path, pooling: str) -> None:
 def test_texts_limits_and_errors(model: Path) -> None:
     llm = LLM.load(model, threads=1, max_context=100)
     assert llm.embed("hello").shape == llm.embed(["hello"]).shape == (1, 64)
-    assert llm.embed([]).shape == (0, 64) and (llm.embed("hello") == llm.embed([llm._prompt_ids("hello")])).all()
+    assert llm.embed([]).shape == (0, 64) and (llm.embed("hello") == llm.embed([asking.prompt_ids(llm, "hello")])).all()
     assert llm.embed([[5] * 100]).shape == (1, 64)
     with pytest.raises(ContextError, match="101 tokens and max_context is 100"):
         llm.embed([[5], [5] * 101])

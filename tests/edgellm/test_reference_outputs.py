@@ -35,7 +35,7 @@ class Checked:
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path, self.outputs = name, path, OUTPUTS[name]
-        self.llm = LLM.load(path, threads=2)
+        self.llm = LLM.load(path, threads=2, cache_type_k="f16", cache_type_v="f16")  # llama.cpp's, when it answered
         self._best: dict[int, NDArray[np.int64]] = {}
 
     def wanted(self, number: int) -> NDArray[np.int64]:

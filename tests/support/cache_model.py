@@ -51,7 +51,7 @@ class CacheModel:
             own = [layer for layer, g in enumerate(cache.group_of_layer) if g == number]
             first, last = cache.address(own[0])[0], cache.address(own[-1])[1]
             dim, shape = layers[own[0]].head_dim, (group.pool.num_blocks, cache.block_bytes_of_group[number])
-            self.cells.append((_view(first, *shape, dim * 2), _view(last, *shape, -(-dim // 32) * 64)))
+            self.cells.append((_view(first, *shape, dim * 2), _view(last, *shape, dim * 2)))
 
     def columns(self, group: int, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the contract says that tiles are."""

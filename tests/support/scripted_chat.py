@@ -53,6 +53,9 @@ class ScriptedAnswers:
                 row[self.ids[position - self._start]] = 50
         return rows
 
+    def abort(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -57,7 +57,7 @@ def test_untouched_blocks_cost_no_memory() -> None:
 
 
 def test_a_copy_is_one_block_of_every_layer_of_its_group_and_nothing_else() -> None:
-    arrays = CacheArrays([CacheLayer(1, 33), FULL, CacheLayer(1, 8, window=9)], [3, 3], DEFAULT_FORMATS)
+    arrays = CacheArrays([CacheLayer(1, 33), FULL, CacheLayer(1, 8, window=9)], [3, 3], ("f16", "f16"))
     rng = np.random.default_rng(0)
     data = {(group, block): rng.bytes(arrays.block_bytes_of_group[group]) for group in range(2) for block in range(3)}
     for (group, block), content in data.items():

@@ -42,13 +42,13 @@ def leave_behind(model: CacheModel, token_ids: list[int], chunk: int = 64) -> No
 
 def test_groups_are_one_per_reach_and_tables_are_as_wide_as_what_a_sequence_holds() -> None:
     layers = [WINDOW, FULL, WINDOW, CacheLayer(1, 32, window=9), CacheLayer(1, 32, window=9, num_sink_tokens=4)]
-    cache = KVCache(layers, 1000, 3, 100)
+    cache = KVCache(layers, 1000, 3, 100, ("f16", "f16"))
     assert cache.group_of_layer == (0, 1, 0, 2, 3)
     assert [table.shape for table in cache.tables] == [(3, 4), (3, 16), (3, 3), (3, 4)]
     assert cache.columns_of_group == ((0, 4), (16, 1), (0, 3), (1, 3))
     assert all(table.dtype == np.int32 for table in cache.tables)
     expected = 3 * (2 * 4 * 64 * 96 * 4 + 16 * 2 * 64 * 64 * 4 + (3 + 4) * 64 * 32 * 4)
-    assert cache.nbytes == 2 * expected and needed_bytes(layers, 1000, 3, 100) == expected
+    assert cache.nbytes == 2 * expected and needed_bytes(layers, 1000, 3, 100, ("f16", "f16")) == expected
     cache.free()
     longer = KVCache(layers, 10**6, 1, 100)
     assert [table.shape[1] for table in longer.tables] == [4, 15625, 3, 4]
@@ -357,7 +357,7 @@ def test_a_store_larger_than_memory_gives_what_fits() -> None:
 
 def test_blocks_as_bytes() -> None:
     layers = [CacheLayer(2, 64), CacheLayer(1, 96, window=70), CacheLayer(1, 40)]
-    cache = KVCache(layers, 128, 1, 16)
+    cache = KVCache(layers, 128, 1, 16, ("f16", "f16"))
     assert (
         cache.block_bytes_of_group[0] == 2 * 64 * 64 * 4 + 64 * (40 + 64) * 2
         and cache.block_bytes_of_group[1] == 64 * 96 * 4

@@ -23,7 +23,7 @@ def test_too_large_a_context_is_refused_before_allocating(monkeypatch: pytest.Mo
     monkeypatch.setattr(mmap, "mmap", never)
     with pytest.raises(ResourceError) as caught:
         KVCache([FULL] * 30, 1 << 31, 1)
-    needed = (1 << 31) * 30 * 2 * 64 * 4
+    needed = (1 << 31) * 30 * 2 * 2 * (64 * 2 + 4)  # 30 layers, 2 heads, K and V, 64 dims of two bytes and a scale
     message = str(caught.value)
     assert "max_context 2147483648" in message and str(needed) in message and "--max-context" in message
     assert "available" in message and "\n" not in message
@@ -69,6 +69,10 @@ def test_a_system_that_refuses_the_map_gives_our_error(monkeypatch: pytest.Monke
 
 def test_what_a_token_reads_ends_with_the_window() -> None:
     layers = [FULL, SMALL, CacheLayer(1, 32, window=100, num_sink_tokens=4)]
-    per_token = [2 * 64 * 4, 32 * 4, 32 * 4]
+    per_token = [
+        2 * 2 * (64 * 2 + 4),
+        2 * (32 * 2 + 4),
+        2 * (32 * 2 + 4),
+    ]  # heads, K and V, dims of two bytes and a scale
     assert read_bytes(layers, 50) == 50 * sum(per_token)
     assert read_bytes(layers, 1000) == 1000 * per_token[0] + 64 * per_token[1] + 104 * per_token[2]

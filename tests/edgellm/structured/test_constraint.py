@@ -57,6 +57,13 @@ def test_a_model_that_prefers_digits_ends_with_valid_json() -> None:
     assert max(map(len, re.findall(r"\d+", text))) <= MAX_DIGITS + 1
 
 
+def test_a_time_has_an_end() -> None:
+    text, has_ended = answer(
+        make(schema={"type": "string", "format": "time"}), lambda p: 9.0 if p.isdigit() or p == b"." else 0.0
+    )
+    assert has_ended and len(text) < 100 and json.loads(text)
+
+
 def test_what_a_schema_wants_is_never_forbidden() -> None:
     value = " " * 200
     assert accepts(json.dumps(value), schema={"const": value})
