@@ -225,7 +225,7 @@ def test_timings() -> None:
     assert (timings.load_s, timings.prefill_tokens, timings.decode_tokens) == (1.5, 3, 4)
     assert timings.ttft_s > 0 and timings.prefill_tps > 0 and timings.decode_tps > 0
     names = ["load_s", "ttft_s", "prefill_tokens", "prefill_tps", "decode_tokens", "decode_tps", "reused_tokens"]
-    names.append("queued_s")
+    names += ["queued_s", "draft_tokens", "accepted_tokens", "spec_speedup"]
     assert 0 <= timings.queued_s <= timings.ttft_s
     assert list(json.loads(json.dumps(timings.as_dict()))) == names
     one = llm.generate("a", FREE, max_tokens=1).timings

@@ -20,7 +20,7 @@ from edgellm.sequence import Sequence
 from edgellm.speculative import NgramProposer, Speculator
 from edgellm.speculative.proposer import Guess
 
-WINDOWS: list[tuple[int | None, ...]] = [(None,), (None, 8), (8,), (24, None)]
+WINDOWS: list[tuple[int | None, ...]] = [(None,), (None, 8), (24,)]
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
@@ -72,9 +72,9 @@ def oracles(text: ListOf[int]) -> dict[str, Callable[[], Oracle]]:
 
 
 PARAMS = {
-    "greedy": SamplingParams(temperature=0, max_tokens=120),
-    "drawn": SamplingParams(temperature=1.0, seed=7, max_tokens=120),
-    "penalties": SamplingParams(temperature=0.9, seed=3, max_tokens=120, repeat_penalty=1.3, frequency_penalty=0.2),
+    "greedy": SamplingParams(temperature=0, max_tokens=70),
+    "drawn": SamplingParams(temperature=1.0, seed=7, max_tokens=70),
+    "penalties": SamplingParams(temperature=0.9, seed=3, max_tokens=70, repeat_penalty=1.3, frequency_penalty=0.2),
 }
 
 
