@@ -128,7 +128,7 @@ def decode(llm: LLM, task: Task, args: argparse.Namespace, number: int) -> Any:
     script = llm.tokenize(task.answer)
     tokens = min(args.tokens, len(script)) if args.scripted else args.tokens
     params = SamplingParams(max_tokens=tokens, temperature=task.temperature, seed=number)
-    chooser: Any = ScriptedChooser(script) if args.scripted else llm._make_chooser(params)
+    chooser: Any = ScriptedChooser(script) if args.scripted else None
     stream = Stream(llm, Request(ids, params, chooser=chooser, created_s=time.perf_counter()))
     for _ in stream:
         pass
