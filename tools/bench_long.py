@@ -30,30 +30,24 @@ PARTS = 10
 def feed(model: str, count: int, args: argparse.Namespace, **options: Any) -> dict[str, Any]:
     """Feed `count` random ids as one prompt; return seconds of each chunk and resident bytes after each tenth."""
     from edgellm import LLM
-    from edgellm.sequence import Sequence as Request
 
     process = psutil.Process()
     with LLM.load(model, threads=args.threads, prefill_chunk=CHUNK, **options) as llm:
         ids = np.random.default_rng(0).integers(0, llm.vocab_size, count).tolist()
         llm.generate(ids[:CHUNK], max_tokens=4, temperature=0, ignore_eos=True)
-        engine = llm.loaded.engine
-        request = Request(ids[::-1], llm_params())
-        engine.add(request)
-        seconds, resident = [], []
-        while request.num_output == 0:
-            start = time.perf_counter()
-            engine.step()
-            seconds.append(time.perf_counter() - start)
-            resident.append(process.memory_info().rss)
-        engine.cancel(request)
-    return {"seconds": seconds[:-1] or seconds, "resident": resident}
+        seconds: list[float] = []
+        resident: list[int] = []
+        last = [time.perf_counter(), 0.0]
 
+        def note(done: int, total: int) -> None:
+            now, chunks = time.perf_counter(), (done - last[1]) / CHUNK
+            if chunks >= 1:  # what was told late is shared out among its chunks
+                seconds.extend([(now - last[0]) / chunks] * round(chunks))
+                resident.extend([process.memory_info().rss] * round(chunks))
+                last[:] = [now, done]
 
-def llm_params() -> Any:
-    """Greedy, one token."""
-    from edgellm import SamplingParams
-
-    return SamplingParams(max_tokens=1, temperature=0)
+        llm.generate(ids[::-1], max_tokens=1, temperature=0, on_prefill=note)
+    return {"seconds": seconds, "resident": resident}
 
 
 def summarize(run: dict[str, Any]) -> dict[str, Any]:

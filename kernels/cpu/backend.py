@@ -152,11 +152,12 @@ class CpuBackend:
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
         self._steps["hidden"] = [], hidden_steps
         self._tapes: dict[tuple[str, lower.Shape], lower.LoweredTape] = {}
-        self._logits, self._hidden = (
-            self._memory[out.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
-            for out in (plan.head[-1].out, hidden_steps[-1].out)
-        )
+        self._logits = self._rows(plan.head[-1].out)
+        self._hidden = self._rows(hidden_steps[-1].out) if hidden_steps else self._logits[:0]
         self.hidden = np.zeros((0, self.program.hidden.width), np.float32)
+
+    def _rows(self, out: Buffer) -> NDArray[np.float32]:
+        return self._memory[out.index].view(np.float32).reshape(_whole_tiles(MAX_LOGIT_ROWS), -1)
 
     def _make_rope_tables(self, rows: int, max_sequences: int) -> dict[RopeKey, RopeTable]:
         """One table for all ops that turn alike."""
@@ -199,6 +200,9 @@ class CpuBackend:
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
             return self._logits[:wanted, : self.vocab_size]
         self._walk(self._tape("body", n), batch, (1, n, 0, *counts))
+        assert not len(batch.hidden_rows) or len(self._hidden), (
+            "this program's hidden states are not made by themselves"
+        )
         self.hidden = self._run_head(
             "hidden", batch, batch.hidden_rows, counts, self._hidden[:, : self.hidden.shape[1]]
         )

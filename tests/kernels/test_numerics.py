@@ -37,7 +37,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def cached_bytes(path: Path, precise: bool) -> str:
     """A hash of all blocks that 64 tokens, one whole block, leave behind."""
-    config = EngineConfig(threads=1, max_context=256, precise=precise)
+    config = EngineConfig(threads=1, max_context=256, precise=precise, cache_type_k="f16", cache_type_v="f16")
     with LLM(loader.load_model(path, config)) as llm:
         llm.generate([(i * 37) % 110 + 1 for i in range(64)], SamplingParams(max_tokens=1, temperature=0.0))
         cache, digest = llm.loaded.cache, hashlib.sha256()

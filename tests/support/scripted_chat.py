@@ -84,4 +84,5 @@ def make_chat_llm(
 
 def say(llm: LLM, backend: ScriptedAnswers, text: str) -> None:
     """Have the next prompt answered with a text, control tokens by their names, and then the end."""
-    backend.say([*llm.tokenizer.encode(text, special=True, add_bos=False), min(llm.eog_ids)])
+    ids = [*llm.tokenizer.encode(text, special=True, add_bos=False), min(llm.eog_ids)]
+    llm._shared.call(lambda: backend.say(ids))  # after what is still under way of an answer that was cut

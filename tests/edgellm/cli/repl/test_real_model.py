@@ -35,6 +35,7 @@ def test_a_long_prompt_is_stopped_and_the_session_goes_on(smollm2_path: Path) ->
         terminal.wait_for("in 1 turn, of a context of")
         terminal.type("/show info\r")
         terminal.wait_for("a llama model of 135 million parameters")
+        terminal.wait_for("> ", LIMIT_S)  # before that the terminal is not the prompt's, and would keep the key
         terminal.type("\x04")
         assert terminal.wait_for_end() == 0
         assert re.search(r"reading 3\d+ tokens: \d+ %", plain(terminal.shown))
