@@ -105,7 +105,7 @@ class LLM:
             on_full=on_full,
             spec=spec,
             spec_corpus=spec_corpus,
-            draft_model=None if draft_model is None else hub.resolve(os.fspath(draft_model), progress),
+            draft_model=None if draft_model is None else str(hub.resolve(os.fspath(draft_model), progress)),
         )
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
 

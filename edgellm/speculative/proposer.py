@@ -21,8 +21,9 @@ DRAFT_KIND = 100
 class Proposer(Protocol):
     """Guesses what follows one sequence. Wrong guesses cost time, never anything else."""
 
-    step_s: float | None
-    """Seconds that a guessed id costs: None for next to nothing, 0.0 while that is not known."""
+    @property
+    def step_s(self) -> float | None:
+        """Seconds that a guessed id costs: None for next to nothing, 0.0 while that is not known."""
 
     def propose(self, token_ids: ListOf[int], max_tokens: int) -> Guess:
         """Return at most `max_tokens` ids that may follow token_ids, which may have grown, or been cut, since last time."""
