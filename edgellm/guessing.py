@@ -5,7 +5,6 @@ Next hops: `speculative` guesses and learns, `loader.py` loads.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,9 +15,22 @@ from .config import EngineConfig
 from .errors import ResourceError, UnsupportedError
 from .gguf import GGUFFile, open_gguf
 from .sequence import Sequence as Request
-from .speculative import Corpus, CorpusProposer, DraftModel, DraftProposer, NgramProposer, Proposer, Speculator
+from .speculative import (
+    MAX_DRAFT,
+    Corpus,
+    CorpusProposer,
+    DraftModel,
+    DraftProposer,
+    NgramProposer,
+    Proposer,
+    Speculator,
+)
 
 Progress = Callable[[str, int, int], None]
+LOGITS_BYTES = 4 << 20
+"""Most memory for the logits of guessed ids: with a vocabulary of 262,144 a row takes a megabyte."""
+TILE_ROWS = 4
+"""Rows that kernels write at once."""
 VOCABULARY_KEYS = ("tokenizer.ggml.model", "tokenizer.ggml.pre")
 
 
@@ -38,7 +50,14 @@ def make_speculator(config: EngineConfig, file: GGUFFile, progress: Progress | N
     if config.draft_model is not None:
         draft = _load_draft(config, file, progress, closing)
         makers.append(lambda sequence: DraftProposer(draft, sequence))
-    return Speculator(lambda sequence: [make(sequence) for make in makers], close=closing.close)
+    longest = longest_draft(len(file.require("tokenizer.ggml.tokens")))
+    return Speculator(lambda sequence: [make(sequence) for make in makers], longest, close=closing.close)
+
+
+def longest_draft(vocab_size: int) -> int:
+    """How many ids may be guessed at once: as many as LOGITS_BYTES have rows for, in whole tiles with that of the last id."""
+    rows = LOGITS_BYTES // (4 * vocab_size) // TILE_ROWS * TILE_ROWS
+    return min(MAX_DRAFT, max(rows, TILE_ROWS) - 1)
 
 
 def _load_draft(config: EngineConfig, file: GGUFFile, progress: Progress | None, closing: ExitStack) -> DraftModel:
@@ -68,6 +87,8 @@ def _save(corpus: Corpus) -> None:
 
 def vocabulary_digest(file: GGUFFile) -> str:
     """A name for the file's vocabulary: equal for equal tokens in equal order."""
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=12)
     for token in file.require("tokenizer.ggml.tokens"):
         data = token if isinstance(token, bytes) else str(token).encode("utf-8", "surrogatepass")

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from .corpus import Corpus, CorpusProposer
+from .cost import MAX_DRAFT
 from .draft import DraftModel, DraftProposer
 from .ngram import NgramProposer
 from .proposer import Proposer
 from .speculator import Speculator
 
-__all__ = ["Corpus", "CorpusProposer", "DraftModel", "DraftProposer", "NgramProposer", "Proposer", "Speculator"]
+__all__ = [
+    "MAX_DRAFT",
+    "Corpus",
+    "CorpusProposer",
+    "DraftModel",
+    "DraftProposer",
+    "NgramProposer",
+    "Proposer",
+    "Speculator",
+]

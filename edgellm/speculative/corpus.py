@@ -13,7 +13,6 @@ from collections.abc import Sequence as ListOf
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ..errors import ResourceError
@@ -70,6 +69,8 @@ class Corpus:
         """Write what is new behind what the file has by now. Raises ResourceError if it cannot be written."""
         if not self._new:
             return
+        from filelock import FileLock, Timeout
+
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=LOCK_S):

@@ -70,7 +70,8 @@ class Watched:
 
 def load(path: Path, prefill_chunk: int = 32, max_sequences: int = 1, memory: int = 16_000_000) -> LLM:
     """With room for everything that a test leaves behind, unless it says otherwise. The window's ring has few columns."""
-    config = EngineConfig(2, MAX_CONTEXT, prefill_chunk, max_sequences, cache_memory=memory)
+    # Computed tokens are counted here: guesses would be among them.
+    config = EngineConfig(2, MAX_CONTEXT, prefill_chunk, max_sequences, cache_memory=memory, spec="off")
     return LLM(load_model(path, config))
 
 

@@ -20,11 +20,11 @@ def scheduler() -> Scheduler:
 def play(scheduler: Scheduler) -> list[tuple[int, int]]:
     """One step: (first id, tokens) per sequence; a finished prompt gets a token."""
     works = scheduler.schedule()
-    for sequence, count in works:
+    for sequence, count, _ in works:
         sequence.advance(count)
         if sequence.num_pending == 0:
             sequence.take(Choice(99), (), 1000)
-    return [(sequence.token_ids[0], count) for sequence, count in works]
+    return [(sequence.token_ids[0], count) for sequence, count, _ in works]
 
 
 def test_the_chunk_is_shared_first_come_first_served_and_decoding_goes_on_beside_it(scheduler: Scheduler) -> None:
