@@ -64,13 +64,13 @@ def ask_chat(
     return Question(ids, turn.constrain(merged, ids), callbacks, created_s, turn)
 
 
-def begin(llm: LLM, question: Question) -> Stream:
-    """Set the engine to work on it."""
-    return Stream(llm, _make_sequence(llm, question), *question.callbacks)
+def begin(llm: LLM, question: Question, after: Sequence | None = None) -> Stream:
+    """Set the engine to work on it. after: a sequence whose prompt it shares, and waits for."""
+    return Stream(llm, _make_sequence(llm, question, after), *question.callbacks)
 
 
 def begin_chat(llm: LLM, question: Question, after: Sequence | None = None) -> ChatStream:
-    """Set the engine to work on an answer to a conversation."""
+    """Like `begin`, for an answer to a conversation."""
     from .chat_stream import ChatStream
 
     assert question.turn is not None
@@ -83,15 +83,12 @@ def begin_many(llm: LLM, question: Question, n: int) -> list[Stream]:
     streams: list[Stream] = []
     for seed in seeds(question.params.seed, n):
         one = question._replace(params=dataclasses.replace(question.params, seed=seed))
-        if question.turn is not None:
-            streams.append(begin_chat(llm, one, first))
-        else:
-            streams.append(Stream(llm, _make_sequence(llm, one, first), *question.callbacks))
+        streams.append((begin if question.turn is None else begin_chat)(llm, one, first))
         first = first or streams[0]._sequence
     return streams
 
 
-def _make_sequence(llm: LLM, question: Question, after: Sequence | None = None) -> Sequence:
+def _make_sequence(llm: LLM, question: Question, after: Sequence | None) -> Sequence:
     chooser = _make_chooser(llm, question.params, question.turn)
     return Sequence(question.ids, question.params, chooser=chooser, after=after, created_s=question.created_s)
 

@@ -82,11 +82,8 @@ class Chooser:
         self._constraint = constraint
         self._watcher = watcher
         self._banned: dict[int, list[int]] = {}  # position -> ids that may not come there
-        self._num_ids, self._num_ready, self._num_tries = (
-            0,
-            0,
-            0,
-        )  # generated; never taken back; taken back since that grew
+        # Generated; never taken back; taken back since that grew.
+        self._num_ids, self._num_ready, self._num_tries = 0, 0, 0
 
     @property
     def is_complete(self) -> bool:

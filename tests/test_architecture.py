@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lowest first. A module may import from its own row and from rows above it in this table; never from rows below.
 # A name stands for a file, a folder, and the files that share its name's first part (hub: hub.py, hub_pip.py).
 LAYERS = (
-    ("errors", "config", "version", "paths"),
+    ("errors", "config", "version", "paths", "private_file"),
     ("kernels",),
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),

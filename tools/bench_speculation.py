@@ -27,7 +27,7 @@ from arguments import require_at_least
 from speculation_tasks import TASKS, Task
 
 if TYPE_CHECKING:
-    from edgellm import LLM
+    from edgellm import LLM, Completion, SamplingParams
 
 PEER = Path(__file__).with_name("speculation_peer.py")
 PEER_GUESSES = (2, 10)
@@ -118,21 +118,23 @@ def prompt_ids(llm: LLM, task: Task, scripted: bool) -> list[int]:
     return llm.loaded.template.render_ids([{"role": "user", "content": task.text}])
 
 
-def decode(llm: LLM, task: Task, args: argparse.Namespace, number: int) -> Any:
-    """Answer a task and return the Completion."""
-    from edgellm import SamplingParams
+def answer(llm: LLM, ids: list[int], params: SamplingParams, chooser: Any = None) -> Completion:
+    """Answer a prompt by a chooser of one's own."""
     from edgellm.sequence import Sequence as Request
     from edgellm.stream import Stream
+
+    return Stream(llm, Request(ids, params, chooser=chooser, created_s=time.perf_counter())).finish()
+
+
+def decode(llm: LLM, task: Task, args: argparse.Namespace, number: int) -> Completion:
+    """Answer a task."""
+    from edgellm import SamplingParams
 
     ids = prompt_ids(llm, task, args.scripted)
     script = llm.tokenize(task.answer)
     tokens = min(args.tokens, len(script)) if args.scripted else args.tokens
     params = SamplingParams(max_tokens=tokens, temperature=task.temperature, seed=number)
-    chooser: Any = ScriptedChooser(script) if args.scripted else None
-    stream = Stream(llm, Request(ids, params, chooser=chooser, created_s=time.perf_counter()))
-    for _ in stream:
-        pass
-    return stream.completion
+    return answer(llm, ids, params, ScriptedChooser(script) if args.scripted else None)
 
 
 def measure(task: Task, off: LLM, on: LLM, peer: Peer | None, args: argparse.Namespace) -> dict[str, Any]:

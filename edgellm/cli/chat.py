@@ -85,7 +85,7 @@ def execute(args: Namespace) -> int:
 def _make_session(args: Namespace, llm: LLM, name: str, params: Any, system: str | None) -> tuple[Session, Any]:
     """Return a session and the prompt that feeds it."""
     from .repl.plain_prompt import PlainPrompt
-    from .repl.private_file import folder
+    from .repl.saved import folder
     from .repl.screen import View, make_screen
     from .repl.session import Session
 

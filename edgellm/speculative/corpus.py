@@ -5,8 +5,6 @@ Off unless asked for: the file holds the ids of prompts and answers, so only its
 
 from __future__ import annotations
 
-import os
-import tempfile
 import warnings
 import zlib
 from collections.abc import Sequence as ListOf
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ResourceError
+from ..private_file import make_folder, write_whole
 from .proposer import NO_GUESS, Guess
 
 MAX_TOKENS = 1 << 18
@@ -72,9 +71,11 @@ class Corpus:
         from filelock import FileLock, Timeout
 
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             with FileLock(f"{self.path}.lock", timeout=LOCK_S):
-                _write(self.path, np.concatenate([_read(self.path, self._vocab_size), *self._new])[-MAX_TOKENS:])
+                ids = np.concatenate([_read(self.path, self._vocab_size), *self._new])[-MAX_TOKENS:]
+                body = ids.astype("<i4").tobytes()
+                write_whole(self.path, _head(body) + body, "the corpus of speculation")
         except (OSError, Timeout) as error:
             raise ResourceError(f"the corpus of speculation cannot be written to {self.path}: {error}") from None
         self._new.clear()
@@ -140,19 +141,6 @@ def _read(path: Path, vocab_size: int) -> NDArray[np.int32]:
         warnings.warn(f"the corpus of speculation at {path} is damaged and begins anew", RuntimeWarning, stacklevel=2)
         return np.empty(0, np.int32)
     return ids
-
-
-def _write(path: Path, ids: NDArray[np.int32]) -> None:
-    """Replace a file at once; mkstemp lets nobody but the owner read it."""
-    body = ids.astype("<i4").tobytes()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_head(body) + body)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _head(body: bytes) -> bytes:

@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from .private_file import make_folder, open_private, write_whole
+from ...private_file import make_folder, open_private, write_whole
 
 MOST_BYTES = 1 << 20
 LONGEST = 10_000  # letters; what is longer was pasted, and belongs to a file rather than here

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ... import paths
 from ...config import SamplingParams
 from ...errors import OptionError, StateError
+from ...private_file import make_folder, write_whole
 from .conversation import Turn
-from .private_file import folder, make_folder, write_whole
 from .settings import DEFAULTS, changed, from_json
 
 FORMAT = "edgellm conversation"
@@ -36,6 +37,11 @@ class Saved:
     system: str | None
     turns: tuple[Turn, ...]
     parameters: SamplingParams
+
+
+def folder() -> Path:
+    """Where conversations and what was typed are kept; it may not exist yet."""
+    return paths.home() / "chat"
 
 
 def find_path(name: str) -> Path:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgellm.cli.repl import private_file, saved
+from edgellm import private_file
+from edgellm.cli.repl import saved
 from edgellm.cli.repl.conversation import Turn
 from edgellm.config import SamplingParams
 from edgellm.errors import EdgeLLMError, OptionError, ResourceError, StateError

@@ -6,13 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from ... import paths
-from ...errors import ResourceError
-
-
-def folder() -> Path:
-    """Where conversations and what was typed are kept; it may not exist yet."""
-    return paths.home() / "chat"
+from .errors import ResourceError
 
 
 def make_folder(path: Path) -> None:
