@@ -39,13 +39,13 @@ class Vocabulary:
         return self.top
 
     def top_ids(self, k: int) -> Ids:
-        """Return the ids of the k largest values in order of id; the lower ids where some are equal. 1 <= k <= V."""
+        """Return the ids of the k largest values, best first; where some are equal the lower ids, and they first."""
         bound = np.partition(self.row, len(self.row) - k)[len(self.row) - k]
         return best(self.row, np.flatnonzero(self.row >= bound), k)
 
     def likely(self, k: int) -> Ids:
         """Return, in order, k ids or some more that include the k likeliest: the others' values are lower. 1 <= k <= V."""
-        return self.top_ids(k)
+        return np.sort(self.top_ids(k))
 
     def reaching(self, bound: float) -> Ids:
         """Return the ids of values that are at least `bound`, in order; -inf never is."""
@@ -83,12 +83,16 @@ class Vocabulary:
 
 
 def best(row: Floats, ids: Ids, k: int) -> Ids:
-    """Return those k of `ids` (in order) that have the largest values, in order of id; the lower ids among equals."""
-    return np.sort(ids[np.argsort(-row[ids], kind="stable")[:k]])
+    """Return those k of `ids` (in order) that have the largest values, best first; the lower ids among equals, and they first."""
+    return ids[np.argsort(-row[ids], kind="stable")[:k]]
 
 
 def pick(weights: NDArray[np.floating[Any]], wanted: float) -> int:
     """Return the first index where the running sum exceeds `wanted`; the last one with a weight if none does."""
-    sums = np.cumsum(weights, dtype=np.float64)
-    found = int(np.searchsorted(sums, wanted, side="right"))
-    return min(found, int(np.searchsorted(sums, sums[-1], side="left")))
+    return find(np.add.accumulate(weights, dtype=np.float64), wanted)
+
+
+def find(sums: NDArray[np.float64], wanted: float) -> int:
+    """Return the first index of a running sum that exceeds `wanted`; the first that reaches the end if none does."""
+    found = int(sums.searchsorted(wanted, side="right"))
+    return found if found < len(sums) else int(sums.searchsorted(sums[-1]))

@@ -33,6 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "top_p alone": OFF | {"top_p": 0.95},
     "min_p alone": OFF | {"min_p": 0.05},
     "typical_p": {"typical_p": 0.9},
+    "typical_p alone": OFF | {"typical_p": 0.9},
     "top_n_sigma": {"top_n_sigma": 1.0},
     "top_n_sigma alone": OFF | {"top_n_sigma": 1.0},
     "xtc": {"xtc_probability": 0.5},

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..config_sampling import GREEDY_TEMPERATURE
-from .candidates import Candidates, fewest
+from .candidates import Candidates
 
 
 def top_k(candidates: Candidates, k: int) -> None:
@@ -36,12 +34,8 @@ def typical_p(candidates: Candidates, p: float) -> None:
 
     Locally typical sampling (Meister et al. 2022): in order of how far -log(probability) is from the entropy. p >= 1 is off.
     """
-    if p >= 1.0:
-        return
-    probabilities = candidates.probabilities()
-    surprises = np.log(candidates.weights().sum()) - candidates.depths()
-    entropy = float(np.dot(probabilities, surprises))
-    candidates.keep(fewest(np.abs(surprises - entropy), probabilities, p, past=True))
+    if p < 1.0:
+        candidates.keep_typical(p)
 
 
 def top_n_sigma(candidates: Candidates, n: float) -> None:

@@ -34,8 +34,7 @@ class Logprobs:
         self._top: tuple[tuple[int, float], ...] = ()
         if num_top and math.isfinite(top):
             ids = vocabulary.top_ids(min(num_top, len(logits)))
-            order = np.argsort(-logits[ids], kind="stable")
-            self._top = tuple((int(i), self._of(int(i))) for i in ids[order])
+            self._top = tuple((int(i), self._of(int(i))) for i in ids)
 
     def of(self, token_id: int) -> TokenLogprobs:
         """What to report if this id was chosen."""

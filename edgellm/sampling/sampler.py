@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from collections.abc import Sequence as ListOf
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from .candidates import Candidates, Floats
 from .dry import Dry
 from .mirostat import Mirostat
 from .penalties import Penalties
-from .randomness import uniforms
+from .randomness import Randomness
 
 FORBIDS = -100.0
 """A bias of this or less is -inf."""
@@ -35,7 +36,7 @@ class Sampler:
     def __init__(self, params: SamplingParams, token_bytes: Callable[[int], bytes] | None = None) -> None:
         self.vocabulary = Vocabulary()
         self._params, self._token_bytes = params, token_bytes
-        self._seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed
+        self._randomness = Randomness(int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed)
         self._bias_ids = np.array(list(params.logit_bias), np.intp)
         biases = np.array(list(params.logit_bias.values()), np.float64)
         self._biases = np.where(biases <= FORBIDS, -np.inf, biases)
@@ -64,20 +65,19 @@ class Sampler:
         """
         position = len(token_ids) - num_prompt
         candidates = self._filter(logits, token_ids, position, is_read)
-        token_id = candidates.draw(uniforms(self._seed, position)[0]) if candidates.is_open else candidates.only
+        token_id = candidates.draw(self._randomness.uniforms(position)[0]) if candidates.is_open else candidates.only
         if self._mirostat is not None:
-            probability = candidates.probabilities()[np.searchsorted(candidates.ids, token_id)]
-            self._mirostat.observe(float(probability))
+            self._mirostat.observe(candidates.probability(token_id))
         return token_id
 
     def make_twin(self) -> Sampler:
         """Return a sampler that draws by the same random numbers and remembers nothing yet."""
-        twin = Sampler(self._params, self._token_bytes)
-        twin._seed, twin.vocabulary = self._seed, self.vocabulary
+        twin = Sampler(replace(self._params, seed=self._randomness.seed), self._token_bytes)
+        twin.vocabulary = self.vocabulary
         return twin
 
     def distribution(self, logits: NDArray[np.float32], token_ids: ListOf[int], num_prompt: int) -> tuple[Ids, Floats]:
-        """Return what `choose` would draw from: ids in order and their probabilities, which add up to 1.
+        """Return what `choose` would draw from: ids, likeliest first, and their probabilities, which add up to 1.
 
         Remembers nothing but token_ids; raises as `choose` does.
         """
@@ -139,7 +139,7 @@ class Sampler:
             filters.top_n_sigma(candidates, params.top_n_sigma)
         elif name == "xtc":
             if params.xtc_probability > 0.0:
-                chance = uniforms(self._seed, position)[1]
+                chance = self._randomness.uniforms(position)[1]
                 filters.xtc(candidates, params.xtc_probability, params.xtc_threshold, chance)
         elif params.dynatemp_range > 0.0:
             filters.dynamic_temperature(candidates, params.temperature, params.dynatemp_range, params.dynatemp_exponent)

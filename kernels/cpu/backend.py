@@ -91,7 +91,7 @@ class CpuBackend:
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
         self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
-        self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size)
+        self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._make_machine(cache)
 

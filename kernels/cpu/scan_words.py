@@ -29,3 +29,11 @@ def count_bits(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
 def where(b: ir.IRBuilder, v: ir.Value, bound: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
     """Lanes of `yes` where v is at least `bound`, of `no` elsewhere."""
     return b.select(b.fcmp_ordered(">=", v, splat(b, f32x32.llvm, bound)), yes, no)
+
+
+@word(f32x32, f32x32, f32x32, f32x32)
+def taint(b: ir.IRBuilder, v: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """v, with NaN in those lanes where x or y is NaN; a NaN of all ones stays in v."""
+    ints = ir.VectorType(I32, v.type.count)
+    flags = b.sext(b.fcmp_unordered("uno", x, y), ints)
+    return b.bitcast(b.or_(b.bitcast(v, ints), flags), v.type)

@@ -40,13 +40,21 @@ _EXP2 = (0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.0096715
 
 @like(1)
 def exp2(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """2**x for x <= 0, to 1.6e-7; below -126 as for -126. 2**0 is 1 exactly, and a NaN stays one.
+    """2**x for x <= 0, to 1.6e-7; below -126 as for -126. 2**0 is 1 exactly, and a NaN stays one."""
+    least = constant(x.type, -126.0)
+    return _exp2(b, b.select(b.fcmp_ordered(">", least, x), least, x))
 
-    Adding 1.5 * 2**23 leaves the nearest integer in the sum's low bits; the polynomial's error is least on [-0.5, 0.5].
-    """
+
+@like(1)
+def exp2_within(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """`exp2` for -126 <= x <= 0 alone."""
+    return _exp2(b, x)
+
+
+def _exp2(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Adding 1.5 * 2**23 leaves the nearest integer in the sum's low bits; the polynomial's error is least on [-0.5, 0.5]."""
     number = lambda c: constant(x.type, c)  # noqa: E731
     ints, magic = ir.VectorType(I32, x.type.count), number(12582912.0)
-    x = b.select(b.fcmp_ordered(">", number(-126.0), x), number(-126.0), x)
     shifted = b.fadd(x, magic)
     r, p = b.fsub(x, b.fsub(shifted, magic)), number(_EXP2[-1])
     for c in (*_EXP2[-2::-1], 1.0):

@@ -1,7 +1,7 @@
 """Look through a row of logits with compiled kernels: what `vocabulary.py` above says in NumPy, at a tenth of the time.
 
-One thread, no tape: a row is 1 MB at most and needs 50 us. Results do not depend on the instruction level. Knows addresses and
-values. Next hop: `scan.py` has the kernels.
+All threads share a row, which is 1 MB at most: a scan is a tape of one op. Results do not depend on the instruction level or
+the threads. Knows addresses and values. Next hop: `scan.py` has the kernels.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import vocabulary
-from ..vocabulary import Floats, Ids, best, pick
+from ..vocabulary import Floats, Ids, best, find, pick
 from . import slots
 from .memory import address, aligned
 from .objects import CHUNK_FUNCTION
+from .tape import TapeWriter
+from .threads import Threads
 
 KERNELS = ("scan_peaks", "scan_reaching", "scan_weights", "scan_forbid", "scan_depths", "scan_moments")
 _LANES = 32
 _BLOCK = 64 * _LANES  # values of a block, as scan.py has it
+_EACH = 8  # blocks of a chunk: some 2 us
+_SHARED = 3 * _EACH  # blocks from which calling the other threads costs less than it saves
+_PARTS = 4  # of a row, whose weights by depth are added up apart
 
 
 def _word(value: float) -> int:
@@ -28,10 +33,38 @@ def _word(value: float) -> int:
     return int.from_bytes(struct.pack("<f", value), "little")
 
 
-class CpuVocabulary(vocabulary.Vocabulary):
-    """Vocabulary on rows of one length. kernels: addresses of KERNELS."""
+class _Scan:
+    """One kernel, ready to run over a row. fixed: its first operands, from operand 1 on. threads: None for the caller alone."""
 
-    def __init__(self, kernels: Mapping[str, int], vocab_size: int) -> None:
+    def __init__(
+        self, kernels: Mapping[str, int], name: str, fixed: tuple[int, int], calls: int, threads: Threads | None
+    ) -> None:
+        writer = TapeWriter(kernels, ())
+        each = 1 if name == "scan_depths" else _EACH
+        writer.op(name, (0, *fixed), calls, None, (), (), each)
+        self._tape, self._threads, self._calls = writer.finish(), threads, calls
+        self._tape.resize((1,))
+        self._kernel, self._at = CHUNK_FUNCTION(kernels[name]), address(self._tape.records)
+        self._words = self._tape.records[0].data
+
+    def run(self, row: int, operands: tuple[int, ...]) -> None:
+        """Scan the row at an address. operands: from operand 3 on."""
+        self._words[slots.ARG] = row
+        for i, operand in enumerate(operands, slots.ARG + 3):
+            self._words[i] = operand
+        if self._threads is not None:
+            self._threads.run(self._tape)
+            if not self._threads.ctx[slots.ABORT]:
+                return
+        # Alone; or the chunks may have been left out, because somebody has just stopped one sequence of several.
+        for call in range(self._calls):
+            self._kernel(self._at, 0, 0, call)
+
+
+class CpuVocabulary(vocabulary.Vocabulary):
+    """Vocabulary on rows of one length. kernels: addresses of KERNELS. threads: who shares the work, None for the caller."""
+
+    def __init__(self, kernels: Mapping[str, int], vocab_size: int, threads: Threads | None = None) -> None:
         super().__init__()
         self._size, self._whole = vocab_size, vocab_size // _LANES
         vectors = self._whole + 1
@@ -39,25 +72,26 @@ class CpuVocabulary(vocabulary.Vocabulary):
         self._rest = aligned(4 * _LANES).view(np.float32)
         self._peaks = aligned(4 * blocks * _LANES).view(np.float32)
         self._weights = aligned(4 * vectors * _LANES).view(np.float32)
-        self._sums = aligned(8 * blocks).view(np.float32).reshape(2, blocks)
-        self._moments = aligned(8 * blocks).view(np.float32).reshape(-1, 2)
+        self._sums = aligned(8 * blocks).view(np.float32).reshape(blocks, 2)
+        self._moments = aligned(12 * blocks).view(np.float32).reshape(blocks, 3)
         self._ids = aligned(8 * vectors * _LANES).view(np.int64)
-        self._number, self._poison = aligned(8).view(np.int64), aligned(4).view(np.float32)
-        self._record = aligned(8 * slots.OP_WORDS).view(np.int64)
-        self._words, self._at = self._record.data, address(self._record)
-        self._calls = {name: CHUNK_FUNCTION(kernels[name]) for name in KERNELS}
-        self._words[slots.ARG + 1], self._words[slots.ARG + 2] = self._whole, address(self._rest)
-        where = (self._peaks, self._ids, self._weights, self._sums, self._moments, self._number, self._poison)
+        self._number = aligned(8).view(np.int64)
+        calls = dict.fromkeys(KERNELS, blocks) | {"scan_reaching": 1, "scan_depths": _PARTS}
+        fixed, team = (self._whole, address(self._rest)), threads if blocks >= _SHARED else None
+        self._scans = {n: _Scan(kernels, n, fixed, c, team if c > 1 else None) for n, c in calls.items()}
+        where = (self._peaks, self._ids, self._weights, self._sums, self._moments, self._number)
         self._addresses = {id(array): address(array) for array in where}
+        self._vectors_of_part = -(-vectors // _PARTS)
 
     def read(self, row: Floats) -> float:
         assert row.shape == (self._size,) and row.dtype == np.float32
         self.row = row if row.flags.c_contiguous else np.ascontiguousarray(row)
+        self._row_at = address(self.row)
         self._rest.fill(-np.inf)
         self._rest[: self._size - self._whole * _LANES] = self.row[self._whole * _LANES :]
-        self._words[slots.ARG] = address(self.row)
-        self._run("scan_peaks", self._to(self._peaks), self._to(self._poison))
-        self.top = float("nan") if self._poison[0] != self._poison[0] else float(self._peaks.max())
+        self._run("scan_peaks", self._to(self._peaks))
+        top = float(self._peaks.max())  # NaN if there is one
+        self.top = float("nan") if top == np.inf else top
         return self.top
 
     def top_ids(self, k: int) -> Ids:
@@ -66,7 +100,7 @@ class CpuVocabulary(vocabulary.Vocabulary):
 
     def likely(self, k: int) -> Ids:
         bound = self._bound(k)
-        return super().top_ids(k) if bound == -np.inf else self.reaching(bound)
+        return super().likely(k) if bound == -np.inf else self.reaching(bound)
 
     def _bound(self, k: int) -> float:
         """A value that at least k reach, and not many more: -inf if there is none, or finding it is not worth it.
@@ -85,22 +119,23 @@ class CpuVocabulary(vocabulary.Vocabulary):
         factor = _word(scale * vocabulary.LOG2_E)
         self._run("scan_weights", _word(self.top), factor, self._to(self._weights), self._to(self._sums))
         self.weights = self._weights[: self._size]
-        total, moment = self._sums.sum(axis=1, dtype=np.float64)
+        total, moment = self._sums.sum(axis=0, dtype=np.float64)
         self.mean_depth = float(moment / total) / vocabulary.LOG2_E
         return float(total)
 
     def pick(self, share: float) -> int:
-        sums = np.cumsum(self._sums[0], dtype=np.float64)
-        block = pick(self._sums[0], share * sums[-1])
-        within = share * sums[-1] - (sums[block - 1] if block else 0.0)
+        sums = np.add.accumulate(self._sums[:, 0], dtype=np.float64)
+        wanted = share * float(sums[-1])
+        block = find(sums, wanted)
+        within = wanted - (float(sums[block - 1]) if block else 0.0)
         return block * _BLOCK + pick(self._weights[block * _BLOCK : (block + 1) * _BLOCK], within)
 
     def depths(self, per_unit: float, count: int) -> NDArray[np.float64]:
-        masses = aligned(32 * (count + 1)).view(np.float32)
+        masses = aligned(16 * _PARTS * (count + 1)).view(np.float32)
         bound = _word(max(self.top - count / per_unit, vocabulary.LOWEST))
-        places = self._to(self._weights), address(masses)
-        self._run("scan_depths", _word(self.top), _word(per_unit), bound, *places, _word(float(count)))
-        sums: NDArray[np.float64] = masses.reshape(-1, 8)[:count].sum(axis=1, dtype=np.float64)
+        places = self._to(self._weights), address(masses), _word(float(count)), self._vectors_of_part
+        self._run("scan_depths", _word(self.top), _word(per_unit), bound, *places)
+        sums: NDArray[np.float64] = masses.reshape(_PARTS, -1, 4)[:, :count].sum(axis=(0, 2), dtype=np.float64)
         return sums
 
     def forbid_below(self, bound: float) -> None:
@@ -109,17 +144,14 @@ class CpuVocabulary(vocabulary.Vocabulary):
             values[values < np.float32(bound)] = -np.inf
 
     def moments(self) -> tuple[int, float, float]:
-        self._run("scan_moments", _word(self.top), self._to(self._moments), self._to(self._number))
-        count = int(self._number[0])
-        mean, square = self._moments.sum(axis=0, dtype=np.float64) / count
-        return count, self.top + float(mean), float(np.sqrt(max(square - mean * mean, 0.0)))
+        self._run("scan_moments", _word(self.top), self._to(self._moments))
+        once, twice, count = self._moments.sum(axis=0, dtype=np.float64)
+        mean = float(once / count)
+        return int(count), self.top + mean, float(np.sqrt(max(twice / count - mean * mean, 0.0)))
 
     def _to(self, array: NDArray[np.generic]) -> int:
         return self._addresses[id(array)]
 
-    def _run(self, name: str, *arguments: int) -> None:
-        """Call a kernel on the row that `read` was given."""
-        at = slots.ARG + 3
-        for i, argument in enumerate(arguments):
-            self._words[at + i] = argument
-        self._calls[name](self._at, 0, 0, 0)
+    def _run(self, name: str, *operands: int) -> None:
+        """Scan the row that `read` was given."""
+        self._scans[name].run(self._row_at, operands)

@@ -12,7 +12,7 @@ import pytest
 from edgellm.config import SamplingParams
 from edgellm.kernels.vocabulary import Vocabulary
 from edgellm.sampling import Sampler
-from edgellm.sampling.randomness import uniforms
+from edgellm.sampling.randomness import Randomness
 
 OFF: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 LOGITS = (np.random.default_rng(8).normal(0, 1.5, 60)).astype(np.float32)
@@ -57,11 +57,17 @@ def test_xtc_happens_as_often_as_it_should() -> None:
 
 
 def test_a_number_belongs_to_a_seed_and_a_place() -> None:
-    numbers = [uniforms(seed, place) for seed in (0, 1, 2**64 - 1) for place in (0, 1, 2, 10**6)]
-    assert numbers == [uniforms(seed, place) for seed in (0, 1, 2**64 - 1) for place in (0, 1, 2, 10**6)]
+    places = [0, 1, 2, 31, 32, 10**6, 2, 33]  # forward and back
+    numbers = []
+    for seed in (0, 1, 2**64 - 1):
+        one = Randomness(seed)
+        numbers += [one.uniforms(place) for place in places]
+    assert numbers == [Randomness(seed).uniforms(place) for seed in (0, 1, 2**64 - 1) for place in places]
+    numbers = [pair for i, pair in enumerate(numbers) if i % len(places) < 6 or i % len(places) == 7]
     flat = [x for pair in numbers for x in pair]
     assert len(set(flat)) == len(flat) and all(0.0 <= x < 1.0 for x in flat)
-    many = np.array([uniforms(7, place)[0] for place in range(4000)])
+    seven = Randomness(7)
+    many = np.array([seven.uniforms(place)[0] for place in range(4000)])
     assert abs(many.mean() - 0.5) < 0.02 and abs(many.var() - 1 / 12) < 0.005
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgellm import paths
-from edgellm.kernels.cpu import objects
+from edgellm.kernels.cpu import objects, slots, threads
 from edgellm.kernels.cpu.vocabulary import KERNELS, CpuVocabulary
 from edgellm.kernels.vocabulary import Vocabulary
 
@@ -96,3 +96,25 @@ def test_draws_follow_the_weights() -> None:
         found = vocabulary.pick(float(share))
         before = float(vocabulary.weights[:found].sum(dtype=np.float64)) / total
         assert before - 1e-5 <= share <= before + float(vocabulary.weights[found]) / total + 1e-5
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_threads_share_a_row_and_a_stop_leaves_nothing_out(is_aborted: bool) -> None:
+    """A sequence of several is stopped while another one's token is chosen: its scans must be whole."""
+    size = 70_001
+    kernels = objects.addresses(
+        [*KERNELS, *threads.KERNELS], cpu.get_level(cpu.LEVEL_NAMES[0]), paths.home() / "kernels"
+    )
+    team = threads.Threads(3, kernels, 64)
+    alone, shared = CpuVocabulary(kernels, size), CpuVocabulary(kernels, size, team)
+    for kind in ("normal", "masked", "equal"):
+        row = make_row(kind, size)
+        team.ctx[slots.ABORT] = is_aborted
+        found = [vocabulary.read(row.copy()) for vocabulary in (alone, shared)]
+        found += [vocabulary.weigh(0.9) for vocabulary in (alone, shared)]
+        assert found[0] == found[1] and found[2] == found[3] and (alone.weights == shared.weights).all()
+        assert (alone.depths(8.0, 300) == shared.depths(8.0, 300)).all() and alone.moments() == shared.moments()
+        for vocabulary in (alone, shared):
+            vocabulary.forbid_below(1.0)
+        assert alone.row.tobytes() == shared.row.tobytes() and alone.top_ids(9).tolist() == shared.top_ids(9).tolist()
+    team.close()
