@@ -5,13 +5,17 @@ Knows neither model nor cache contents. Next hop: `runner.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as ListOf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .kernels.ops import Batch
 from .scheduler import Work
+from .sequence import Sequence
+
+_FIRST_ROW, _NO_ROWS = np.zeros(1, np.int32), np.zeros(0, np.int32)
 
 
 def num_logit_rows(work: Work) -> int:
@@ -30,8 +34,10 @@ def num_hidden_rows(work: Work) -> int:
     return int(work.sequence.keep_hidden == "last" and work.num_tokens == work.sequence.num_pending)
 
 
-def make_batch(works: Sequence[Work], block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
+def make_batch(works: ListOf[Work], block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
     """Lay the shares of a step one after another. The tables are handed on as they are: a row is a cache slot."""
+    if len(works) == 1 and works[0].num_rows == 1 and num_logit_rows(works[0]) == 1:
+        return _make_decode_batch(works[0].sequence, block_tables)
     token_ids: list[int] = []
     logit_rows: list[int] = []
     hidden_rows: list[int] = []
@@ -53,18 +59,31 @@ def make_batch(works: Sequence[Work], block_tables: tuple[NDArray[np.int32], ...
     )
 
 
-def split_logits(works: Sequence[Work], logits: NDArray[np.float32]) -> list[tuple[Work, NDArray[np.float32]]]:
+def _make_decode_batch(sequence: Sequence, block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
+    """The same for one token whose logits are wanted: most steps there are, and each array costs microseconds."""
+    at = sequence.num_cached
+    return Batch(
+        token_ids=np.array([sequence.token_ids[at]], np.int32),
+        positions=np.array([at], np.int64),
+        sequences=np.array([sequence.slot], np.int32),
+        block_tables=block_tables,
+        logit_rows=_FIRST_ROW,
+        hidden_rows=_NO_ROWS,
+    )
+
+
+def split_logits(works: ListOf[Work], logits: NDArray[np.float32]) -> list[tuple[Work, NDArray[np.float32]]]:
     """Give each share its rows f32[n, V] of the step's logits, in the order of make_batch."""
     return _split(works, logits, num_logit_rows)
 
 
-def split_hidden(works: Sequence[Work], hidden: NDArray[np.float32]) -> list[tuple[Work, NDArray[np.float32]]]:
+def split_hidden(works: ListOf[Work], hidden: NDArray[np.float32]) -> list[tuple[Work, NDArray[np.float32]]]:
     """Give each share its rows f32[n, E] of the step's hidden states, in the order of make_batch."""
     return _split(works, hidden, num_hidden_rows)
 
 
 def _split(
-    works: Sequence[Work], rows: NDArray[np.float32], count: Callable[[Work], int]
+    works: ListOf[Work], rows: NDArray[np.float32], count: Callable[[Work], int]
 ) -> list[tuple[Work, NDArray[np.float32]]]:
     shares = []
     start = 0

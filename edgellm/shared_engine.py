@@ -24,18 +24,28 @@ _with_threads: weakref.WeakSet[SharedEngine] = weakref.WeakSet()
 
 
 class _Watch:
-    """Who wants to hear of a sequence: threads behind gates, and a function. seen: what they were told last."""
+    """Who wants to hear of a sequence: threads behind gates, each with how many ids it has seen, and a function.
+
+    seen: what they were told last.
+    """
 
     def __init__(self, on_news: Callable[[], None] | None) -> None:
         self.on_news = on_news
-        self.gates: list[Gate] = []
+        self.gates: list[tuple[int, Gate]] = []
         self.seen: tuple[int, int, bool] | None = None
 
-    def tell(self) -> None:
+    def tell(self, num_ready: int, is_all: bool) -> None:
+        """Call the function, and open the gates of all, or of those who have not seen num_ready ids."""
         if self.on_news is not None:
             self.on_news()
+        waiting = []
         while self.gates:  # one may come at any time; a thread that finds its news looks before it waits
-            self.gates.pop().open()
+            num_seen, gate = self.gates.pop()
+            if is_all or num_ready > num_seen:
+                gate.open()
+            else:
+                waiting.append((num_seen, gate))
+        self.gates += waiting
 
 
 class SharedEngine:
@@ -94,7 +104,7 @@ class SharedEngine:
             if watch is None:  # not even queued: that is done in order, so it is when this is
                 self.call(lambda: None)
                 continue
-            watch.gates.append(gate)
+            watch.gates.append((num_seen, gate))
             if self._has_news(sequence, num_seen):
                 return
             gate.wait()
@@ -229,7 +239,7 @@ class SharedEngine:
                 watch.seen = news
                 if ended:
                     del self._watches[sequence]
-                watch.tell()
+                watch.tell(sequence.num_ready, ended or not sequence.num_output)
 
 
 def _stop_all() -> None:

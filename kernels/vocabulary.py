@@ -22,19 +22,20 @@ LOG2_E = 1.4426950408889634
 class Vocabulary:
     """Looks through one row at a time: `read` it first. What `read` was given must stay as it is until the next `read`.
 
-    top: the largest value. weights: what `weigh` computed; mean_depth: the mean, by weight, of (value - top) * scale.
+    top: the largest value; best_id: the lowest id that has it. weights: what `weigh` computed; mean_depth: the mean, by weight, of (value - top) * scale.
     """
 
     def __init__(self) -> None:
         self.row: Floats = np.empty(0, np.float32)
-        self.top = np.nan
+        self.top, self.best_id = np.nan, -1
         self.weights: Floats = self.row
         self.mean_depth = 0.0
 
     def read(self, row: Floats) -> float:
         """Look at f32[V] -> the largest value; NaN if one is NaN or +inf."""
         self.row = row
-        top = float(row[np.argmax(row)])  # the first NaN, if there is one
+        self.best_id = int(np.argmax(row))  # the first NaN, if there is one
+        top = float(row[self.best_id])
         self.top = float("nan") if top == np.inf else top
         return self.top
 

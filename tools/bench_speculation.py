@@ -3,8 +3,8 @@
     python tools/bench_speculation.py [MODEL ...] [--scripted] [-n 256] [-r ROUNDS] [-t THREADS] [--peer-python PATH]
                                       [--markdown FILE]
 
-Every task of speculation_tasks.py is decoded in turn with speculation off and on (two loads of the model in this process),
-and by llama-cpp-python with and without LlamaPromptLookupDecoding (the better of 2 and 10 ids, in a process of its own; the
+Every task of speculation_tasks.py is decoded in turn with speculation off and on (by one load of the model: two lie
+differently in memory), and by llama-cpp-python with and without LlamaPromptLookupDecoding (the better of 2 and 10 ids, in a process of its own; the
 tasks that are greedy). Speed-ups are medians of paired ratios. The ids with speculation on and off are compared: a
 difference ends the run with exit code 1. --scripted: the model's text has no sense (random weights), so what it says is
 written down in advance; only the time is its own. The last line is JSON.
@@ -28,6 +28,7 @@ from speculation_tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from edgellm import LLM, Completion, SamplingParams
+    from edgellm.speculative import Speculator
 
 PEER = Path(__file__).with_name("speculation_peer.py")
 PEER_GUESSES = (2, 10)
@@ -137,20 +138,21 @@ def decode(llm: LLM, task: Task, args: argparse.Namespace, number: int) -> Compl
     return answer(llm, ids, params, ScriptedChooser(script) if args.scripted else None)
 
 
-def measure(task: Task, off: LLM, on: LLM, peer: Peer | None, args: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    task: Task, llm: LLM, speculator: Speculator, peer: Peer | None, args: argparse.Namespace
+) -> dict[str, Any]:
     """One row of the table. Raises ValueError if speculation changed the text."""
-    speculator = on.loaded.engine.speculator
-    assert speculator is not None
     make = speculator.make_proposers
     if task.wrong:
-        speculator.make_proposers = lambda sequence: [WrongProposer(on.vocab_size)]
+        speculator.make_proposers = lambda sequence: [WrongProposer(llm.vocab_size)]
     speeds: list[list[float]] = [[], []]
     theirs: dict[int, list[float]] = {guess: [] for guess in (0, *PEER_GUESSES)}
     try:
         for number in range(args.rounds + 1):
             for side in (0, 1) if number % 2 == 0 else (1, 0):
                 time.sleep(0.1)
-                done = decode((off, on)[side], task, args, number)
+                llm.loaded.engine.use(speculator if side else None)
+                done = decode(llm, task, args, number)
                 if number:  # the first round warms up
                     speeds[side].append(done.timings.decode_tps)
                 if side:
@@ -160,7 +162,7 @@ def measure(task: Task, off: LLM, on: LLM, peer: Peer | None, args: argparse.Nam
             if guessed.token_ids != plain.token_ids:
                 raise ValueError(f"{task.name}: speculation changed the answer")
             if number and peer is not None and not task.temperature:
-                ids, script = prompt_ids(off, task, args.scripted), off.tokenize(task.answer)
+                ids, script = prompt_ids(llm, task, args.scripted), llm.tokenize(task.answer)
                 for guess, values in theirs.items():
                     time.sleep(0.1)
                     count = len(plain.token_ids) - 1
@@ -211,14 +213,15 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
     path = str(hub.resolve(name))
     peer = Peer(args.peer_python, path, args.threads) if args.peer_python else None
-    options: dict[str, Any] = {"threads": args.threads, "max_context": CONTEXT}
-    with LLM.load(path, spec="off", **options) as off, LLM.load(path, spec="auto", **options) as on:
+    with LLM.load(path, spec="ngram", threads=args.threads, max_context=CONTEXT) as llm:
+        speculator = llm.loaded.engine.speculator
+        assert speculator is not None
         try:
-            rows = [measure(task, off, on, peer, args) for task in TASKS]
+            rows = [measure(task, llm, speculator, peer, args) for task in TASKS]
         finally:
             if peer is not None:
                 peer.close()
-        times = on.loaded.engine.speculator.times  # type: ignore[union-attr]
+        times = speculator.times
         relative = {rows_: round(times.relative(rows_), 2) for rows_ in sorted(times.measured)}
     print(f"{name}: {args.threads} threads, {args.rounds} rounds{', scripted' if args.scripted else ''}")
     print(pages.make_columns(TITLES, make_rows(rows)))

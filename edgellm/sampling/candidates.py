@@ -76,11 +76,7 @@ class Candidates:
             self.top, self._weighed = self._vocabulary.read(self.logits), (0.0, 0.0)
         else:
             self._choose(np.sort(self._ids))
-        if not math.isfinite(self.top):
-            raise ModelFileError(
-                f"the model's best logit is {'nan or inf' if self.top != -math.inf else self.top}: its weights are damaged,"
-                " or a kernel failed; verify the file's checksum"
-            )
+        require_number(self.top)
 
     def depths(self) -> Floats:
         """f64 <= 0: how far each id's logit, over the temperature, lies from the best."""
@@ -271,6 +267,15 @@ class Candidates:
             return self._vocabulary.pick(number)
         sums = np.add.accumulate(self.weights())
         return int(self._ids[find(sums, number * float(sums[-1]))])
+
+
+def require_number(top: float) -> None:
+    """Raise ModelFileError unless the largest logit is a number."""
+    if not math.isfinite(top):
+        raise ModelFileError(
+            f"the model's best logit is {'nan or inf' if top != -math.inf else top}: its weights are damaged, or a kernel"
+            " failed; verify the file's checksum"
+        )
 
 
 def fewest(keys: Floats, weights: NDArray[np.floating[Any]], wanted: float, past: bool = False) -> Ids:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..config import SamplingParams
 from ..kernels.vocabulary import Ids, Vocabulary
 from . import filters
-from .candidates import Candidates, Floats
+from .candidates import Candidates, Floats, require_number
 from .dry import Dry
 from .mirostat import Mirostat
 from .penalties import Penalties
@@ -47,6 +47,8 @@ class Sampler:
         off = {name for name, it in (("penalties", self._penalties), ("dry", self._dry)) if it is None}
         self._samplers = [name for name in params.samplers if name not in off]
         self._is_greedy = params.is_greedy and "temperature" in params.samplers
+        self._is_plain = self._is_greedy and not is_mirostat and {"penalties", "dry"}.isdisjoint(self._samplers)
+        self._is_plain &= not len(self._bias_ids)
         if is_mirostat:
             self._samplers = [n for n in self._samplers if n in ("penalties", "dry")] + ["temperature"]
 
@@ -64,6 +66,11 @@ class Sampler:
         Raises ModelFileError if a logit is NaN or +inf, or all are -inf.
         """
         position = len(token_ids) - num_prompt
+        if self._is_plain:  # the likeliest id of these very logits: all that greedy decoding asks
+            if not is_read:
+                self.vocabulary.read(logits)
+            require_number(self.vocabulary.top)
+            return self.vocabulary.best_id
         candidates = self._filter(logits, token_ids, position, is_read)
         token_id = candidates.draw(self._randomness.uniforms(position)[0]) if candidates.is_open else candidates.only
         if self._mirostat is not None:
@@ -107,8 +114,8 @@ class Sampler:
         while names and names[0] in ("penalties", "dry"):  # first of all: nothing has looked at the logits yet
             self._apply(names.pop(0), logits, token_ids)
         candidates = Candidates(logits, self.vocabulary, is_read)
-        if self._is_greedy:
-            names = ["temperature"]
+        if self._is_greedy and {"penalties", "dry"}.isdisjoint(names):
+            names = ["temperature"]  # filters leave the best id, but what comes later may make another one the best
         for name in names:
             if name in ("penalties", "dry"):
                 self._apply(name, logits, token_ids, candidates.temperature)

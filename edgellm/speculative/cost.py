@@ -6,16 +6,32 @@ by kind. Knows seconds and counts only.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from typing import NamedTuple
 
 MAX_DRAFT = 24
 """Ids guessed at once at most."""
-PRIOR_ROWS = {1: 1.0, 2: 1.06, 3: 1.25, 4: 1.4, 5: 1.6, 6: 1.85, 7: 2.1, 8: 2.35, 12: 3.3, 16: 4.0, 25: 5.9}
-"""Time of M rows in units of one, until this machine's own have been measured: docs/performance.md."""
-LEARN_FASTER, LEARN_SLOWER = (
-    0.5,
-    0.1,
-)  # weights of a measurement below and above what is known: noise only ever adds time
+PRIOR_ROWS = {
+    1: 1.0,
+    2: 1.07,
+    3: 1.45,
+    4: 1.5,
+    5: 2.3,
+    8: 2.5,
+    9: 3.4,
+    12: 3.8,
+    13: 4.7,
+    16: 5.1,
+    17: 5.8,
+    20: 6.3,
+    25: 8.0,
+}
+"""Time of M rows in units of one, until this machine's own have been measured: docs/performance.md. Kernels take four at once."""
+SAMPLES = 4
+"""Measurements of which the least counts: other programs only ever add time."""
+STALE_STEPS = 64
+"""Steps after which a measurement no longer counts: one that was disturbed would else keep its number from being tried."""
 PRIOR_RATE, PRIOR_COUNT = 0.6, 2.0
 FORGET = 0.97  # of what was counted, with each new guess: texts change
 MIN_GAIN = 1.03  # expected speed-up below which nothing is guessed
@@ -23,44 +39,56 @@ PROBE_EVERY = 32  # steps without a guess by a draft model after which it is tri
 
 
 class StepTimes:
-    """Seconds of a decode step by its number of rows."""
+    """Seconds of a decode step by its number of rows. Those of several rows are kept in units of one row at that time:
+    both grow with the text."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
+        self._num_steps = 0
+        self._one: deque[float] = deque(maxlen=SAMPLES)
+        self._relative: dict[int, deque[float]] = {}
+        self._noted: dict[int, int] = {}  # when each number of rows was last measured; the first time does not count
 
     def note(self, rows: int, seconds: float) -> None:
-        """Take a measurement; one slow step (another program ran) moves the figure by little."""
-        known = self._seconds.get(rows)
-        if known is None:
-            self._seconds[rows] = seconds
-        else:
-            weight = LEARN_FASTER if seconds < known else LEARN_SLOWER
-            self._seconds[rows] = known + weight * (min(seconds, 2 * known) - known)
+        """Take a measurement. The first one of so many rows says nothing: tapes were written, caches were cold."""
+        self._num_steps += 1
+        is_first, is_stale = rows not in self._noted, self._is_stale(rows)
+        self._noted[rows] = self._num_steps
+        if is_first:
+            return
+        if rows == 1:
+            self._one.append(seconds)
+        elif self.is_known:
+            known = deque[float](maxlen=SAMPLES) if is_stale else self._relative.get(rows, deque(maxlen=SAMPLES))
+            known.append(seconds / min(self._one))
+            self._relative[rows] = known
 
     def relative(self, rows: int) -> float:
-        """Time of `rows` rows in units of one row: measured, or by what was measured next to it."""
-        one = self._seconds.get(1)
-        if one is None:
-            return _prior(rows)
-        if rows in self._seconds:
-            return max(self._seconds[rows] / one, 1.0)
-        near = min((m for m in self._seconds if m > 1), key=lambda m: abs(m - rows), default=None)
-        scale = 1.0 if near is None else self._seconds[near] / one / _prior(near)
-        return max(_prior(rows) * scale, 1.0)
+        """Time of `rows` rows in units of one row: measured, or by what was measured next to it; at most that of more rows."""
+        if rows == 1:
+            return 1.0
+        known = {m: min(samples) for m, samples in self._relative.items() if not self._is_stale(m)}
+        least = min((x for m, x in known.items() if m >= rows), default=math.inf)
+        if rows not in known:
+            near = min(known, key=lambda m: abs(m - rows), default=None)
+            least = min(least, _prior(rows) * (1.0 if near is None else known[near] / _prior(near)))
+        return max(least, 1.0)
 
     @property
     def measured(self) -> list[int]:
         """Numbers of rows whose time has been measured."""
-        return list(self._seconds)
+        return sorted([1] * self.is_known + list(self._relative))
 
     @property
     def is_known(self) -> bool:
         """True once a plain step has been measured."""
-        return 1 in self._seconds
+        return bool(self._one)
 
     def of(self, rows: int) -> float:
         """Seconds of `rows` rows, 0 while nothing is known."""
-        return self._seconds.get(1, 0.0) * self.relative(rows)
+        return min(self._one) * self.relative(rows) if self._one else 0.0
+
+    def _is_stale(self, rows: int) -> bool:
+        return self._num_steps - self._noted.get(rows, -STALE_STEPS) >= STALE_STEPS
 
 
 class Luck:

@@ -63,6 +63,34 @@ def scan_peaks(op, ctx, thread, block):
     store_f32x32(arg(op, 3) + 128 * block, taint(peak, tainted, tainted))
 
 
+def scan_best(op, ctx, thread, chunk):
+    """The largest value, NaN if one is, and the lowest id that has it: one chunk for all blocks.
+
+    3 the columns' peaks, 4 f32[32] whose first is the value then, 5 i64[1] the id, -1 beside a NaN.
+    """
+    peak, tainted, to = splat32(np.float32(-np.inf)), splat32(np.float32(0)), arg(op, 4)
+    blocks = (arg(op, 1) + VECTORS) // VECTORS
+    for block in range(blocks):
+        v = load_f32x32(arg(op, 3) + 128 * block)
+        peak, tainted = maximum(v, peak), taint(tainted, v, v)
+    store_f32x32(to, taint(peak, tainted, tainted))
+    top, found = load_f32(to), -1
+    for lane in range(1, 32):
+        x = load_f32(to + 4 * lane)
+        if not x <= top:  # larger, or a NaN; nothing is larger than a NaN, or different from it
+            top = x if top == top else top
+    store_f32(to, top)
+    block = 0
+    while found < 0 and block < blocks:
+        if reaching(load_f32x32(arg(op, 3) + 128 * block), top) != 0:
+            i = VECTORS * block
+            while reaching(_vector(op, i), top) == 0:
+                i += 1
+            found = 32 * i + lowest_bit(reaching(_vector(op, i), top))
+        block += 1
+    store_i64(arg(op, 5), found)
+
+
 def scan_reaching(op, ctx, thread, chunk):
     """Ids whose value is at least a bound, in order: one chunk for all blocks.
 
@@ -147,4 +175,6 @@ def scan_moments(op, ctx, thread, block):
     store_f32(to + 8, np.float32(count))
 
 
-KERNELS = {f.__name__: f for f in (scan_peaks, scan_reaching, scan_weights, scan_forbid, scan_depths, scan_moments)}
+KERNELS = {
+    f.__name__: f for f in (scan_peaks, scan_best, scan_reaching, scan_weights, scan_forbid, scan_depths, scan_moments)
+}

@@ -20,7 +20,7 @@ from .objects import CHUNK_FUNCTION
 from .tape import TapeWriter
 from .threads import Threads
 
-KERNELS = ("scan_peaks", "scan_reaching", "scan_weights", "scan_forbid", "scan_depths", "scan_moments")
+KERNELS = ("scan_peaks", "scan_best", "scan_reaching", "scan_weights", "scan_forbid", "scan_depths", "scan_moments")
 _LANES = 32
 _BLOCK = 64 * _LANES  # values of a block, as scan.py has it
 _EACH = 8  # blocks of a chunk: some 2 us
@@ -69,29 +69,34 @@ class CpuVocabulary(vocabulary.Vocabulary):
         self._size, self._whole = vocab_size, vocab_size // _LANES
         vectors = self._whole + 1
         blocks = -(-vectors * _LANES // _BLOCK)
+        self._num_rest = vocab_size % _LANES
         self._rest = aligned(4 * _LANES).view(np.float32)
+        self._rest.fill(-np.inf)
         self._peaks = aligned(4 * blocks * _LANES).view(np.float32)
         self._weights = aligned(4 * vectors * _LANES).view(np.float32)
         self._sums = aligned(8 * blocks).view(np.float32).reshape(blocks, 2)
         self._moments = aligned(12 * blocks).view(np.float32).reshape(blocks, 3)
         self._ids = aligned(8 * vectors * _LANES).view(np.int64)
-        self._number = aligned(8).view(np.int64)
-        calls = dict.fromkeys(KERNELS, blocks) | {"scan_reaching": 1, "scan_depths": _PARTS}
+        self._number, self._best = aligned(8).view(np.int64), aligned(4 * _LANES).view(np.float32)
+        self._number_view, self._best_view = self._number.data, self._best.data
+        self._peaks_at, self._number_at, self._best_at = map(address, (self._peaks, self._number, self._best))
+        calls = dict.fromkeys(KERNELS, blocks) | {"scan_best": 1, "scan_reaching": 1, "scan_depths": _PARTS}
         fixed, team = (self._whole, address(self._rest)), threads if blocks >= _SHARED else None
         self._scans = {n: _Scan(kernels, n, fixed, c, team if c > 1 else None) for n, c in calls.items()}
-        where = (self._peaks, self._ids, self._weights, self._sums, self._moments, self._number)
-        self._addresses = {id(array): address(array) for array in where}
+        where = (self._ids, self._weights, self._sums, self._moments)
+        self._ids_at, self._weights_at, self._sums_at, self._moments_at = map(address, where)
         self._vectors_of_part = -(-vectors // _PARTS)
 
     def read(self, row: Floats) -> float:
         assert row.shape == (self._size,) and row.dtype == np.float32
         self.row = row if row.flags.c_contiguous else np.ascontiguousarray(row)
         self._row_at = address(self.row)
-        self._rest.fill(-np.inf)
-        self._rest[: self._size - self._whole * _LANES] = self.row[self._whole * _LANES :]
-        self._run("scan_peaks", self._to(self._peaks))
-        top = float(self._peaks.max())  # NaN if there is one
-        self.top = float("nan") if top == np.inf else top
+        if self._num_rest:
+            self._rest[: self._num_rest] = self.row[-self._num_rest :]
+        self._run("scan_peaks", self._peaks_at)
+        self._run("scan_best", self._peaks_at, self._best_at, self._number_at)
+        top = float(self._best_view[0])
+        self.top, self.best_id = float("nan") if top == np.inf else top, self._number_view[0]
         return self.top
 
     def top_ids(self, k: int) -> Ids:
@@ -112,12 +117,12 @@ class CpuVocabulary(vocabulary.Vocabulary):
 
     def reaching(self, bound: float) -> Ids:
         word = _word(max(bound, vocabulary.LOWEST))
-        self._run("scan_reaching", self._to(self._peaks), word, self._to(self._ids), self._to(self._number))
-        return self._ids[: int(self._number[0])].astype(np.intp)
+        self._run("scan_reaching", self._peaks_at, word, self._ids_at, self._number_at)
+        return self._ids[: self._number_view[0]].astype(np.intp)
 
     def weigh(self, scale: float = 1.0) -> float:
         factor = _word(scale * vocabulary.LOG2_E)
-        self._run("scan_weights", _word(self.top), factor, self._to(self._weights), self._to(self._sums))
+        self._run("scan_weights", _word(self.top), factor, self._weights_at, self._sums_at)
         self.weights = self._weights[: self._size]
         total, moment = self._sums.sum(axis=0, dtype=np.float64)
         self.mean_depth = float(moment / total) / vocabulary.LOG2_E
@@ -133,24 +138,21 @@ class CpuVocabulary(vocabulary.Vocabulary):
     def depths(self, per_unit: float, count: int) -> NDArray[np.float64]:
         masses = aligned(16 * _PARTS * (count + 1)).view(np.float32)
         bound = _word(max(self.top - count / per_unit, vocabulary.LOWEST))
-        places = self._to(self._weights), address(masses), _word(float(count)), self._vectors_of_part
+        places = self._weights_at, address(masses), _word(float(count)), self._vectors_of_part
         self._run("scan_depths", _word(self.top), _word(per_unit), bound, *places)
         sums: NDArray[np.float64] = masses.reshape(_PARTS, -1, 4)[:, :count].sum(axis=(0, 2), dtype=np.float64)
         return sums
 
     def forbid_below(self, bound: float) -> None:
-        self._run("scan_forbid", self._to(self._peaks), _word(bound))
+        self._run("scan_forbid", self._peaks_at, _word(bound))
         for values in (self._rest, self.row[self._whole * _LANES :]):
             values[values < np.float32(bound)] = -np.inf
 
     def moments(self) -> tuple[int, float, float]:
-        self._run("scan_moments", _word(self.top), self._to(self._moments))
+        self._run("scan_moments", _word(self.top), self._moments_at)
         once, twice, count = self._moments.sum(axis=0, dtype=np.float64)
         mean = float(once / count)
         return int(count), self.top + mean, float(np.sqrt(max(twice / count - mean * mean, 0.0)))
-
-    def _to(self, array: NDArray[np.generic]) -> int:
-        return self._addresses[id(array)]
 
     def _run(self, name: str, *operands: int) -> None:
         """Scan the row that `read` was given."""

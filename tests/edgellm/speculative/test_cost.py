@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from edgellm.speculative.cost import MAX_DRAFT, Luck, StepTimes, choose_length
+from edgellm.speculative.cost import MAX_DRAFT, STALE_STEPS, Luck, StepTimes, choose_length
 
 
 def times_of(per_row: dict[int, float]) -> StepTimes:
     times = StepTimes()
     for rows, seconds in per_row.items():
+        times.note(rows, 9.0)  # cold
         times.note(rows, seconds)
     return times
 
@@ -43,18 +44,41 @@ def test_other_sequences_pay_too() -> None:
 
 
 def test_times_of_rows_not_measured_follow_those_that_were() -> None:
-    times = times_of({1: 2e-3, 4: 2e-3 * 2.8})  # twice as dear as expected
-    assert times.relative(4) == pytest.approx(2.8)
-    assert times.relative(5) == pytest.approx(3.2)
-    assert times.relative(2) >= 1.0
-    assert StepTimes().relative(4) == pytest.approx(1.4)
-    assert not StepTimes().is_known and times.is_known and times.of(4) == pytest.approx(5.6e-3)
+    times = times_of({1: 2e-3, 4: 2e-3 * 3.0})  # twice as dear as expected
+    assert times.relative(4) == pytest.approx(3.0)
+    assert times.relative(5) == pytest.approx(2 * StepTimes().relative(5))
+    assert times.relative(3) <= 3.0 and times.relative(2) >= 1.0
+    assert StepTimes().relative(4) == pytest.approx(1.5)
+    assert not StepTimes().is_known and times.is_known and times.of(4) == pytest.approx(6e-3)
+    assert times.measured == [1, 4]
+
+
+def test_fewer_rows_are_not_dearer_than_more() -> None:
+    times = times_of({1: 1e-3, 3: 2.5e-3, 4: 1.5e-3})
+    assert times.relative(2) <= times.relative(3) == times.relative(4) == pytest.approx(1.5)
+
+
+def test_times_of_several_rows_grow_with_those_of_one() -> None:
+    times = times_of({1: 1e-3, 4: 1.5e-3})
+    for _ in range(20):
+        times.note(1, 2e-3)
+    assert times.of(4) == pytest.approx(3e-3, rel=0.01)
 
 
 def test_one_slow_step_changes_little() -> None:
     times = times_of({1: 1e-3, 4: 1.4e-3})
     times.note(4, 1.0)
     assert times.relative(4) < 1.8
+
+
+def test_what_was_disturbed_is_tried_again() -> None:
+    times = times_of({1: 1e-3, 2: 1.1e-3, 8: 9e-3})
+    assert times.relative(8) == pytest.approx(9.0)
+    for _ in range(STALE_STEPS):
+        times.note(1, 1e-3)
+    assert times.relative(8) == StepTimes().relative(8)
+    times.note(8, 2e-3)
+    assert times.relative(8) == pytest.approx(2.0)
 
 
 def test_luck_is_counted_by_kind_up_to_the_first_wrong_id() -> None:
