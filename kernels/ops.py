@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
+"""silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -134,9 +137,19 @@ class Builder:
         """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
-    def linear(self, x: Value, weight: str, width: int, bias: str | None = None) -> Value:
-        """y = x @ weight.T + bias; the weight is (width, x.width)."""
-        return self._append("linear", (x,), width, (weight, bias), bias=bias is not None)
+    def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
+        """Each of `groups` equal parts p of a row becomes (p - mean) / sqrt(variance + epsilon) * weight + bias
+        (Ba et al. 2016)."""
+        attributes = {"epsilon": epsilon, "groups": groups, "bias": bias is not None}
+        return self._append("layer_norm", (x,), x.width, (weight, bias), **attributes)
+
+    def linear(self, x: Value, weight: str, width: int, bias: str | None = None, start: int = 0) -> Value:
+        """y = x @ weight[start : start + width].T + bias[start : start + width]; a row of the weight is x.width long.
+
+        start: a multiple of 8, for weights that a file keeps in one matrix.
+        """
+        assert start % 8 == 0, "parts of a matrix begin at whole groups of eight rows"
+        return self._append("linear", (x,), width, (weight, bias), bias=bias is not None, start=start)
 
     def rope(self, x: Value, num_heads: int, rope: Rope, last_position: int | None = None) -> Value:
         """Rotate each head by its token's position (Su et al. 2021), or by `last_position` where that is less."""
@@ -172,8 +185,30 @@ class Builder:
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
-        """activation(gate) * up; activation is "silu" or "gelu" (the tanh form, Hendrycks, Gimpel 2016)."""
+        """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
+
+    def activate(self, x: Value, activation: str) -> Value:
+        """activation(x), element by element; activation: one of ACTIVATIONS."""
+        return self._append("activate", (x,), x.width, (), activation=activation)
+
+    def multiply(self, x: Value, y: Value) -> Value:
+        """x * y; y is as wide as x, or has one number for each token."""
+        assert y.width in (1, x.width)
+        return self._append("multiply", (x, y), x.width)
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """x * factor."""
+        return self._append("scale", (x,), x.width, (), factor=factor)
+
+    def softcap(self, x: Value, cap: float) -> Value:
+        """cap * tanh(x / cap) (Gemma 2)."""
+        return self._append("softcap", (x,), x.width, (), cap=cap)
+
+    def columns(self, x: Value, start: int, width: int) -> Value:
+        """x[:, start : start + width]; both are multiples of 8."""
+        assert start % 8 == width % 8 == 0 and start + width <= x.width
+        return self._append("columns", (x,), width, (), start=start)
 
     def add(self, x: Value, y: Value) -> Value:
         """x + y."""

@@ -6,6 +6,7 @@ read. Knows no architecture and no file: weights come as a mapping from name to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -55,8 +56,11 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return embed(ids, w[0], a["scale"])
         case "rms_norm":
             return rms_norm(x[0], w[0], a["epsilon"], a["groups"])
+        case "layer_norm":
+            return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
-            return linear(x[0], w[0], w[1] if a["bias"] else None)
+            rows = slice(a["start"], a["start"] + op.output.width)
+            return linear(x[0], w[0][rows], w[1][rows] if a["bias"] else None)
         case "rope":
             last = len(ids) if a["last_position"] is None else a["last_position"]
             return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
@@ -66,6 +70,16 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
         case "gated":
             return gated(x[0], x[1], a["activation"])
+        case "activate":
+            return activate(x[0], a["activation"])
+        case "multiply":
+            return multiply(x[0], x[1])
+        case "scale":
+            return multiply(x[0], np.full((1, 1), a["factor"], np.float32))
+        case "softcap":
+            return softcap(x[0], a["cap"])
+        case "columns":
+            return x[0][:, a["start"] : a["start"] + op.output.width]
         case "add":
             return add(x[0], x[1])
         case "logit_rows":
@@ -85,6 +99,15 @@ def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floa
     mean = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)
     out: Floats = parts / np.sqrt(mean + np.float32(epsilon)) * weight
     return out.reshape(x.shape)
+
+
+def layer_norm(x: Floats, weight: Floats, bias: Floats | None, epsilon: float, groups: int = 1) -> Floats:
+    """Each of `groups` parts p of a row of x f32[T, W] -> (p - mean) / sqrt(variance + epsilon) * weight + bias."""
+    parts = x.reshape(len(x), groups, x.shape[1] // groups)
+    parts = parts - np.mean(parts, axis=-1, keepdims=True, dtype=np.float32)
+    variance = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)
+    out: Floats = parts / np.sqrt(variance + np.float32(epsilon)) * weight
+    return (out if bias is None else add(out, bias)).reshape(x.shape)
 
 
 def linear(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
@@ -150,9 +173,47 @@ def softmax(scores: Floats) -> Floats:
     return weights
 
 
+def activate(x: Floats, activation: str) -> Floats:
+    """One of ops.ACTIVATIONS, element by element."""
+    functions = {"silu": silu, "gelu": gelu, "gelu_erf": gelu_erf, "sigmoid": sigmoid, "softplus": softplus}
+    return np.maximum(x, np.float32(0)) if activation == "relu" else functions[activation](x)
+
+
+def multiply(x: Floats, y: Floats) -> Floats:
+    """x f32[T, W] * y f32[T, W] or f32[T, 1]."""
+    out: Floats = x * y
+    return out
+
+
+def softcap(x: Floats, cap: float) -> Floats:
+    """cap * tanh(x / cap)."""
+    out: Floats = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return out
+
+
 def gated(gate: Floats, up: Floats, activation: str) -> Floats:
     """activation(gate) * up, element by element."""
-    return (silu(gate) if activation == "silu" else gelu(gate)) * up
+    return multiply(activate(gate, activation), up)
+
+
+def gelu_erf(x: Floats) -> Floats:
+    """x times the normal distribution function (Hendrycks, Gimpel 2016)."""
+    halves = [0.5 * (1.0 + math.erf(v / math.sqrt(2.0))) for v in x.ravel().tolist()]
+    out: Floats = x * np.array(halves, np.float32).reshape(x.shape)
+    return out
+
+
+def sigmoid(x: Floats) -> Floats:
+    """1 / (1 + exp(-x))."""
+    with np.errstate(over="ignore"):  # exp(-x) = inf rightly gives 0
+        out: Floats = 1 / (1 + np.exp(-x))
+    return out
+
+
+def softplus(x: Floats) -> Floats:
+    """log(1 + exp(x)), without overflow."""
+    out: Floats = np.maximum(x, np.float32(0)) + np.log1p(np.exp(-np.abs(x)))
+    return out
 
 
 def silu(x: Floats) -> Floats:

@@ -22,7 +22,8 @@ LOG2_E = 1.4426950408889634
 class Vocabulary:
     """Looks through one row at a time: `read` it first. What `read` was given must stay as it is until the next `read`.
 
-    top: the largest value; best_id: the lowest id that has it. weights: what `weigh` computed; mean_depth: the mean, by weight, of (value - top) * scale.
+    top: the largest value; best_id: the lowest id that has it.
+    weights: what `weigh` computed; mean_depth: the mean, by weight, of (value - top) * scale.
     """
 
     def __init__(self) -> None:

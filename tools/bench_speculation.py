@@ -4,10 +4,10 @@
                                       [--markdown FILE]
 
 Every task of speculation_tasks.py is decoded in turn with speculation off and on (by one load of the model: two lie
-differently in memory), and by llama-cpp-python with and without LlamaPromptLookupDecoding (the better of 2 and 10 ids, in a process of its own; the
-tasks that are greedy). Speed-ups are medians of paired ratios. The ids with speculation on and off are compared: a
-difference ends the run with exit code 1. --scripted: the model's text has no sense (random weights), so what it says is
-written down in advance; only the time is its own. The last line is JSON.
+differently in memory), and by llama-cpp-python with and without LlamaPromptLookupDecoding (the better of 2 and 10 ids, in a
+process of its own; the tasks that are greedy). Speed-ups are medians of paired ratios. The ids with speculation on and off are
+compared: a difference ends the run with exit code 1. --scripted: the model's text has no sense (random weights), so what it
+says is written down in advance; only the time is its own. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class _Lowering:
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.tables: list[tuple[int, int, int]] = []
-        self.matmuls: dict[int, Matrix] = {}
+        self.matmuls: dict[int, tuple[Matrix, int]] = {}  # and how many of its rows are used
         self.bounds: list[NDArray[np.int64]] = []
 
     def run(self, body: list[Step], head: list[Step]) -> LoweredTape:
@@ -256,8 +256,10 @@ class _Lowering:
         parts = self.m.parts if quantised else 1
         rows = self._rows_of_tile(quantised)
         x_tile = rows * (x.stride * 48 if quantised else x.stride)
+        start, rows_of_y = step.op.attributes["start"], step.op.output.width
+        skipped = start // 8 * matrix.group_bytes if matrix.packed else start * matrix.format.row_bytes(matrix.width)
         arguments = [
-            address(matrix.data),
+            address(matrix.data) + skipped,
             x.address,
             out.address,
             0,  # chunks, and where they begin: see _share_rows
@@ -273,13 +275,13 @@ class _Lowering:
             slots.TOKENS if self.rows == "tokens" else slots.LOGIT_TOKENS,
             0 if matrix.packed else self.m.kernels[f"pack_{name}"],
             matrix.format.row_bytes(matrix.width),
-            matrix.rows,
+            rows_of_y,
         ]
         if panels:
             arguments += self._panel_arguments(matrix)
-        self.matmuls[self._op("matmul_panels" if panels else "matmul", step, arguments, 0, None)] = matrix
+        self.matmuls[self._op("matmul_panels" if panels else "matmul", step, arguments, 0, None)] = matrix, rows_of_y
         if step.op.attributes["bias"]:
-            bias = address(self.m.weights.vectors[step.op.weights[1]])
+            bias = address(self.m.weights.vectors[step.op.weights[1]]) + 4 * start
             arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]
             self.writer.op("add_rows", arguments, 1, self.rows, [step.out.index], [step.out.index])
 
@@ -303,13 +305,13 @@ class _Lowering:
         for stage in self.writer.stages():
             matmuls = [op for op in stage if op in self.matmuls]
             for op in matmuls:
-                matrix = self.matmuls[op]
+                matrix, rows = self.matmuls[op]
                 least, most = 1, _MOST_PREFILL_GROUPS
                 if self.tile < 4:
                     least = max(1, round(_LEAST_CHUNK_BYTES / matrix.group_bytes))
                     most = max(1, _MOST_CHUNK_BYTES // matrix.group_bytes)
                 each = ROW_GROUPS if self.panels else 1
-                groups = -(-matrix.rows // 8)
+                groups = -(-rows // 8)
                 bounds = share_rows(-(-groups // each), self.m.threads, least, most // each, taper=op == matmuls[-1])
                 bounds = np.minimum(bounds * each, groups)
                 self.bounds.append(bounds)
