@@ -48,7 +48,7 @@ class WrongProposer:
         """See edgellm.speculative.Proposer."""
         from edgellm.speculative.proposer import Guess
 
-        return Guess([(token_ids[-1] + 12345 + i) % self._vocab_size for i in range(max_tokens)], 1)
+        return Guess([(token_ids[-1] + 12345 + i) % self._vocab_size for i in range(max_tokens)], [1] * max_tokens)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -45,7 +45,7 @@ class ScriptedProposer:
 
         start = len(token_ids) - self._num_prompt
         right = [self._script[(start + i) % len(self._script)] for i in range(max_tokens)]
-        return Guess([i if self._choose.random() < self._share else i ^ 1 for i in right], 1)
+        return Guess([i if self._choose.random() < self._share else i ^ 1 for i in right], [1] * len(right))
 
     def close(self) -> None:
         """Nothing is held."""

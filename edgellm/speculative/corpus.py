@@ -106,7 +106,10 @@ class CorpusProposer:
         """See Proposer."""
         self._text = token_ids
         place = self._corpus.find(token_ids) if max_tokens > 0 else None
-        return NO_GUESS if place is None else Guess(self._corpus.after(place, max_tokens), CORPUS_KIND)
+        if place is None:
+            return NO_GUESS
+        guess = self._corpus.after(place, max_tokens)
+        return Guess(guess, [CORPUS_KIND] * len(guess))
 
     def close(self) -> None:
         """Add the text to the corpus; harmless when repeated."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
+from collections.abc import Sequence as ListOf
 from typing import NamedTuple
 
 MAX_DRAFT = 24
@@ -32,7 +34,8 @@ SAMPLES = 4
 """Measurements of which the least counts: other programs only ever add time."""
 STALE_STEPS = 64
 """Steps after which a measurement no longer counts: one that was disturbed would else keep its number from being tried."""
-PRIOR_RATE, PRIOR_COUNT = 0.6, 2.0
+PRIOR_RATES, PRIOR_RATE, PRIOR_COUNT = (0.4, 0.5, 0.6, 0.75, 0.85, 0.92), 0.6, 2.0
+"""What an id is worth before its kind has been met: by length of match, 1, 2, 4 ... 32; other kinds; as how many ids that counts."""
 FORGET = 0.97  # of what was counted, with each new guess: texts change
 MIN_GAIN = 1.03  # expected speed-up below which nothing is guessed
 PROBE_EVERY = 32  # steps without a guess by a draft model after which it is tried all the same
@@ -92,22 +95,23 @@ class StepTimes:
 
 
 class Luck:
-    """How often a guess of a kind was right, forgetting slowly."""
+    """How often a guessed id of a kind was right, given that all before it were; forgetting slowly."""
 
     def __init__(self) -> None:
         self._right: dict[int, float] = {}
         self._tried: dict[int, float] = {}
 
-    def note(self, kind: int, right: int, tried: int) -> None:
-        """Of `tried` guessed ids, the first `right` were right; what came after the first wrong one says nothing."""
-        checked = min(right + 1, tried)
-        self._right[kind] = self._right.get(kind, 0.0) * FORGET + right
-        self._tried[kind] = self._tried.get(kind, 0.0) * FORGET + checked
+    def note(self, kinds: ListOf[int], right: int) -> None:
+        """Of a guess that was checked, the first `right` ids were right; what came after the first wrong one says nothing."""
+        for i, kind in enumerate(kinds[: right + 1]):
+            self._right[kind] = self._right.get(kind, 0.0) * FORGET + (i < right)
+            self._tried[kind] = self._tried.get(kind, 0.0) * FORGET + 1.0
 
     def rate(self, kind: int) -> float:
         """Probability that the next id of a guess is right, given that all before it were."""
         right, tried = self._right.get(kind, 0.0), self._tried.get(kind, 0.0)
-        return (right + PRIOR_RATE * PRIOR_COUNT) / (tried + PRIOR_COUNT)
+        prior = PRIOR_RATES[kind] if kind < len(PRIOR_RATES) else PRIOR_RATE
+        return (right + prior * PRIOR_COUNT) / (tried + PRIOR_COUNT)
 
 
 class Plan(NamedTuple):
@@ -117,23 +121,24 @@ class Plan(NamedTuple):
     gain: float
 
 
-def choose_length(times: StepTimes, rate: float, longest: int, other_rows: int = 0, guess_cost: float = 0.0) -> Plan:
-    """Plan the guess, of up to `longest` ids, with the most expected tokens per second; of none if none pays.
+NO_PLAN = Plan(0, 1.0)
 
-    rate: see Luck. other_rows: rows of other sequences in the same step, whose time is paid anyway. guess_cost: what a guessed
-    id costs to make, in units of a plain step of one row.
+
+def choose_length(costs: ListOf[float], rates: Iterable[float], other_rows: int = 0, guess_cost: float = 0.0) -> Plan:
+    """Plan the guess with the most expected tokens per second; none if none pays.
+
+    costs: what a step costs with 0, 1, 2 ... guessed ids. rates: of each id in turn, see Luck. other_rows: rows of other
+    sequences in the same step, whose time is paid anyway. guess_cost: what a guessed id costs to make, in units of costs.
     """
-    plain = times.relative(other_rows + 1)
     best, best_gain, expected, chance = 0, MIN_GAIN, 1.0, 1.0
-    for length in range(1, longest + 1):
+    for length, (cost, rate) in enumerate(zip(costs[1:], rates, strict=False), 1):
         chance *= rate
         expected += chance
         # Tokens of the others come at the slower step's pace, so its cost counts for all.
-        tokens, before = other_rows + expected, other_rows + 1.0
-        gain = tokens / before * plain / (times.relative(other_rows + 1 + length) + length * guess_cost)
+        gain = (other_rows + expected) / (other_rows + 1.0) * costs[0] / (cost + length * guess_cost)
         if gain > best_gain:
             best, best_gain = length, gain
-    return Plan(best, best_gain if best else 1.0)
+    return Plan(best, best_gain) if best else NO_PLAN
 
 
 def _prior(rows: int) -> float:

@@ -103,7 +103,7 @@ class DraftProposer:
                 self._cached.append(guess[-1])
         except EdgeLLMError:  # no room, or no numbers: the target goes on without guesses
             pass
-        return Guess(guess, DRAFT_KIND)
+        return Guess(guess, [DRAFT_KIND] * len(guess))
 
     def _choose(self, logits: NDArray[np.float32], text: list[int]) -> int:
         logits[self._forbidden] = -np.inf

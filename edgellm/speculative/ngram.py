@@ -13,7 +13,7 @@ from .proposer import NO_GUESS, Guess
 
 RECENT_STEPS = 8
 """States whose latest place is renewed per id: the longest matches, which are the ones that are asked for."""
-MIN_MATCH = 2
+MIN_MATCH = 1
 LONGEST_KIND = 5
 
 
@@ -90,13 +90,13 @@ class NgramProposer:
         self._seen: list[int] = []
 
     def propose(self, token_ids: ListOf[int], max_tokens: int) -> Guess:
-        """See Proposer. The kind is the match's length, in powers of two."""
+        """See Proposer. A kind is the length of the match that ends before the id, in powers of two."""
         self._follow(token_ids)
         length, place = self._automaton.match_length, self._automaton.match_place
         if length < self._min_match or max_tokens < 1:
             return NO_GUESS
         guess = self._copy(place + 1, max_tokens)
-        return Guess(guess, min(length.bit_length() - 1, LONGEST_KIND))
+        return Guess(guess, [min((length + i).bit_length() - 1, LONGEST_KIND) for i in range(len(guess))])
 
     def close(self) -> None:
         """Nothing is held."""

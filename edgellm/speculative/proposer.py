@@ -7,13 +7,13 @@ from typing import NamedTuple, Protocol
 
 
 class Guess(NamedTuple):
-    """Ids that may come next, and how sure their source is: `kind` sorts guesses whose luck is counted together."""
+    """Ids that may come next, and for each how sure its source is: ids of one kind have their luck counted together."""
 
     token_ids: list[int]
-    kind: int
+    kinds: list[int]
 
 
-NO_GUESS = Guess([], 0)
+NO_GUESS = Guess([], [])
 DRAFT_KIND = 100
 """The kind of all guesses of a draft model."""
 

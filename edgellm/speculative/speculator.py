@@ -9,20 +9,17 @@ on seed and place alone, the text is the very one that plain decoding gives. Kno
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as ListOf
+from itertools import repeat
 from weakref import WeakKeyDictionary
 
 from ..sequence import Sequence
-from .cost import MAX_DRAFT, MIN_GAIN, PROBE_EVERY, Luck, Plan, StepTimes, choose_length
+from .cost import MAX_DRAFT, MIN_GAIN, NO_PLAN, PROBE_EVERY, Luck, Plan, StepTimes, choose_length
 from .proposer import DRAFT_KIND, NO_GUESS, Guess, Proposer
 
-RATE_STEPS = 32
-"""Rates between 0 and 1 that are told apart when a length is chosen."""
-COST_STEPS = 100
-"""Costs of a guess, in hundredths of a step, that are told apart."""
-RENEW_EVERY = 32
-"""Steps after which lengths are chosen anew from the times that have been measured since."""
+RENEW_EVERY = 16
+"""Steps after which lengths are chosen by the times that have been measured since."""
 
 
 class _State:
@@ -57,7 +54,7 @@ class Speculator:
         self._always = always
         self._close = close
         self._states: WeakKeyDictionary[Sequence, _State] = WeakKeyDictionary()
-        self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._costs: dict[int, list[float]] = {}  # by rows of others: see choose_length
         self._num_steps = 0
 
     def guess(self, sequence: Sequence, longest: int, other_rows: int) -> list[int]:
@@ -70,7 +67,7 @@ class Speculator:
             state = self._states[sequence] = _State(self.make_proposers(sequence))
         state.num_steps += 1
         longest = min(longest, self._max_draft)
-        best = Plan(0, 1.0)
+        best = NO_PLAN
         state.guess, state.num_checked = NO_GUESS, 0
         for proposer in state.proposers:
             if self._always:
@@ -78,7 +75,7 @@ class Speculator:
                 plan = Plan(len(guess.token_ids), 2.0)
             elif proposer.step_s is None:
                 guess = proposer.propose(sequence.token_ids, longest)
-                plan = self._plan(state.luck.rate(guess.kind), other_rows, 0.0) if guess.token_ids else best
+                plan = self._plan((state.luck.rate(kind) for kind in guess.kinds), other_rows)
             else:
                 plan = self._plan_draft(state, proposer.step_s, other_rows)
                 if plan.gain <= best.gain:
@@ -94,7 +91,7 @@ class Speculator:
         self.times.note(rows, seconds)
         self._num_steps += 1
         if self._num_steps % RENEW_EVERY == 0:
-            self._plans.clear()
+            self._costs.clear()
 
     def note_result(self, sequence: Sequence, token_ids: list[int]) -> None:
         """The step chose token_ids after the sequence's last one; a guess that was not checked is compared all the same."""
@@ -107,7 +104,7 @@ class Speculator:
             if guessed != chosen:
                 break
             right += 1
-        state.luck.note(state.guess.kind, right, tried)
+        state.luck.note(state.guess.kinds[:tried], right)
 
     def forget(self, sequence: Sequence) -> None:
         """A sequence has ended."""
@@ -126,22 +123,20 @@ class Speculator:
             self._close()
             self._close = None
 
-    def _plan(self, rate: float, other_rows: int, guess_cost: float) -> Plan:
+    def _plan(self, rates: Iterable[float], other_rows: int, guess_cost: float = 0.0) -> Plan:
         if not self.times.is_known:
-            return Plan(0, 1.0)  # the first steps are plain, to know what one costs
-        key = round(rate * RATE_STEPS), other_rows, round(guess_cost * COST_STEPS)
-        if key not in self._plans:
-            rate, guess_cost = key[0] / RATE_STEPS, key[2] / COST_STEPS
-            self._plans[key] = choose_length(self.times, rate, self._max_draft, other_rows, guess_cost)
-        return self._plans[key]
+            return NO_PLAN  # the first steps are plain, to know what one costs
+        if other_rows not in self._costs:
+            self._costs[other_rows] = [self.times.relative(other_rows + n) for n in range(1, self._max_draft + 2)]
+        return choose_length(self._costs[other_rows], rates, other_rows, guess_cost)
 
     def _plan_draft(self, state: _State, step_s: float, other_rows: int) -> Plan:
         """A draft model's guesses cost time to make, so its luck is not known unless it is tried now and then."""
         if not self.times.is_known:
-            return Plan(0, 1.0)
-        plan = (
-            self._plan(state.luck.rate(DRAFT_KIND), other_rows, step_s / self.times.of(1)) if step_s else Plan(0, 1.0)
-        )
+            return NO_PLAN
+        plan = NO_PLAN
+        if step_s:
+            plan = self._plan(repeat(state.luck.rate(DRAFT_KIND)), other_rows, step_s / self.times.of(1))
         if plan.length == 0 and (step_s == 0.0 or state.num_steps % PROBE_EVERY == 0):
             return Plan(2, MIN_GAIN)
         return plan

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from edgellm.speculative.cost import MAX_DRAFT, STALE_STEPS, Luck, StepTimes, choose_length
+from edgellm.speculative.cost import MAX_DRAFT, NO_PLAN, STALE_STEPS, Luck, StepTimes, choose_length
 
 
 def times_of(per_row: dict[int, float]) -> StepTimes:
@@ -13,6 +15,13 @@ def times_of(per_row: dict[int, float]) -> StepTimes:
         times.note(rows, 9.0)  # cold
         times.note(rows, seconds)
     return times
+
+
+def choose(times: StepTimes, rate: float, other_rows: int = 0) -> int:
+    costs = [times.relative(other_rows + n) for n in range(1, MAX_DRAFT + 2)]
+    plan = choose_length(costs, itertools.repeat(rate), other_rows)
+    assert plan.length > 0 or plan == NO_PLAN
+    return plan.length
 
 
 def best_by_hand(relative: dict[int, float], rate: float) -> int:
@@ -27,19 +36,19 @@ def best_by_hand(relative: dict[int, float], rate: float) -> int:
 def test_the_length_with_the_most_tokens_per_second(rate: float, slope: float) -> None:
     relative = {rows: 1.0 + slope * (rows - 1) for rows in range(1, MAX_DRAFT + 2)}
     times = times_of({rows: 4e-3 * value for rows, value in relative.items()})
-    assert choose_length(times, rate, MAX_DRAFT).length == best_by_hand(relative, rate)
+    assert choose(times, rate) == best_by_hand(relative, rate)
 
 
 def test_nothing_is_guessed_where_rows_cost_as_much_as_steps() -> None:
     times = times_of({rows: 1e-3 * rows for rows in range(1, MAX_DRAFT + 2)})
-    assert choose_length(times, 1.0, MAX_DRAFT) == (0, 1.0)
+    assert choose(times, 1.0) == 0
 
 
 def test_other_sequences_pay_too() -> None:
     relative = {rows: 1.0 + 0.2 * (rows - 1) for rows in range(1, 65)}
     times = times_of(relative)
-    alone = choose_length(times, 0.7, MAX_DRAFT).length
-    among = choose_length(times, 0.7, MAX_DRAFT, other_rows=16).length
+    alone = choose(times, 0.7)
+    among = choose(times, 0.7, other_rows=16)
     assert 0 < among < alone or among == 0 < alone
 
 
@@ -83,14 +92,24 @@ def test_what_was_disturbed_is_tried_again() -> None:
 
 def test_luck_is_counted_by_kind_up_to_the_first_wrong_id() -> None:
     luck = Luck()
-    prior = luck.rate(1)
+    priors = [luck.rate(kind) for kind in range(6)]
+    assert priors == sorted(priors), "longer matches are trusted more"
     for _ in range(100):
-        luck.note(1, 0, 8)
-        luck.note(2, 8, 8)
-        luck.note(3, 3, 8)
+        luck.note([1] * 8, 0)
+        luck.note([2] * 8, 8)
+        luck.note([3] * 8, 3)
+        luck.note([5, 6, 6, 7], 1)
     assert luck.rate(1) < 0.05 and luck.rate(2) > 0.95
     assert luck.rate(3) == pytest.approx(0.75, abs=0.05), "three right of four that say something"
-    assert luck.rate(4) == prior
+    assert luck.rate(4) == priors[4] and luck.rate(7) == luck.rate(99)
+    assert luck.rate(5) > 0.95 and luck.rate(6) < 0.05, "an id of a longer match is of its own kind"
     for _ in range(150):
-        luck.note(1, 1, 1)
+        luck.note([1], 1)
     assert luck.rate(1) > 0.9, "what was long ago is forgotten"
+
+
+def test_a_match_that_grows_is_trusted_more() -> None:
+    costs = [1.0, 1.05, 1.4, 1.5, 2.3, 2.4, 2.45, 2.5]
+    assert (
+        choose_length(costs, [0.5, 0.9, 0.95, 0.95, 0.95, 0.95, 0.95]).length > choose_length(costs, [0.5] * 7).length
+    )

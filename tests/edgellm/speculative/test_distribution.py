@@ -36,7 +36,8 @@ class Fixed:
 
     def propose(self, token_ids: list[int], max_tokens: int) -> Guess:
         done = len(token_ids) - len(PROMPT)
-        return Guess(self._path[done : done + max_tokens], 1)
+        guess = self._path[done : done + max_tokens]
+        return Guess(guess, [1] * len(guess))
 
     def close(self) -> None:
         pass

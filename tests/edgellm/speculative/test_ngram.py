@@ -58,7 +58,7 @@ def test_a_repetition_is_guessed_beyond_the_end() -> None:
     assert NgramProposer().propose([4, 4, 4], 3).token_ids == [4, 4, 4]
 
 
-@pytest.mark.parametrize("text", [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 1]])
+@pytest.mark.parametrize("text", [[], [1], [1, 2], [1, 2, 3]])
 def test_nothing_to_say(text: list[int]) -> None:
     assert NgramProposer().propose(text, 5).token_ids == []
 

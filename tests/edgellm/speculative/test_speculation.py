@@ -35,7 +35,7 @@ class Oracle:
     def propose(self, token_ids: ListOf[int], max_tokens: int) -> Guess:
         start = len(token_ids)
         right = self._text[start : start + min(max_tokens, self._length())]
-        return Guess([(i + 1) % VOCAB_SIZE if self._wrong() else i for i in right], 1)
+        return Guess([(i + 1) % VOCAB_SIZE if self._wrong() else i for i in right], [1] * len(right))
 
     def close(self) -> None:
         pass
