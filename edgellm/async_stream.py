@@ -14,6 +14,7 @@ from typing import Any
 from .chat_stream import ChatStream
 from .completion import Completion
 from .errors import EdgeLLMError
+from .sampling import TokenLogprobs
 from .stream import Stream
 from .tool_calls import Delta
 
@@ -50,13 +51,18 @@ class AsyncStream:
     """
 
     def __init__(self, begin: Begin) -> None:
-        self._begin: Begin | None = begin
+        self._beginning: Begin | None = begin
         self._stream: Stream | None = None
         self._bell: _Bell | None = None
 
     @property
     def completion(self) -> Completion | None:
         return None if self._stream is None else self._stream.completion
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None:
+        """What the model thought at each id whose text is out, if that was asked for."""
+        return None if self._stream is None else self._stream.logprobs
 
     @property
     def prefill_progress(self) -> tuple[int, int]:
@@ -68,7 +74,7 @@ class AsyncStream:
 
     async def __anext__(self) -> str:
         """Return the next piece, never an empty one. Raises what `LLM.stream` and its iteration do."""
-        if self._stream is None and self._begin is None:
+        if self._stream is None and self._beginning is None:
             raise StopAsyncIteration  # closed before it began
         try:
             stream, bell = await self._start()
@@ -82,6 +88,14 @@ class AsyncStream:
             self._cancel()
             raise
         raise StopAsyncIteration
+
+    async def begin(self) -> None:
+        """Begin now. Raises what `LLM.stream` does."""
+        try:
+            await self._start()
+        except BaseException:
+            self._cancel()
+            raise
 
     async def finish(self) -> Completion:
         """Wait for the end of the answer, however far it is ahead of what was read. -> `completion`."""
@@ -132,7 +146,7 @@ class AsyncStream:
 
     async def _start(self) -> tuple[Stream, _Bell]:
         if self._stream is None or self._bell is None:
-            begin, self._begin = self._begin, None
+            begin, self._beginning = self._beginning, None
             if begin is None:
                 raise EdgeLLMError("this answer was closed before it began, or another task is beginning it")
             bell = self._bell = _Bell(asyncio.get_running_loop())
@@ -147,7 +161,7 @@ class AsyncStream:
             stream.tell_prefill()
 
     def _cancel(self) -> None:
-        self._begin = None
+        self._beginning = None
         if self._stream is not None:
             self._stream.cancel()
 

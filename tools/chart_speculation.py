@@ -26,7 +26,7 @@ from speculation_tasks import STORY
 if TYPE_CHECKING:
     from edgellm import LLM
 
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+LENGTHS = (1, 2, 3, 5, 7, 11, 15, 23)
 SHARES = (1.0, 0.9, 0.8, 0.6, 0.3)
 
 

@@ -21,6 +21,7 @@ from .terminal import allow_any_character, note, report
 COMMANDS = {
     "chat": "talk with a model in the terminal",
     "run": "one answer to one text",
+    "serve": "serve models to programs, with OpenAI's interface",
     "bench": "measure prefill and decode speed, and the share of memory bandwidth they use",
     "tokenize": "show the tokens of a text",
     "inspect": "say what is in a model file and what it needs",

@@ -35,7 +35,7 @@ SAMPLES = 4
 STALE_STEPS = 64
 """Steps after which a measurement no longer counts: one that was disturbed would else keep its number from being tried."""
 PRIOR_RATES, PRIOR_RATE, PRIOR_COUNT = (0.4, 0.5, 0.6, 0.75, 0.85, 0.92), 0.6, 2.0
-"""What an id is worth before its kind has been met: by length of match, 1, 2, 4 ... 32; other kinds; as how many ids that counts."""
+"""What an id is worth before its kind has been met: by length of match, 1, 2, 4 ... 32; others; as how many ids that counts."""
 FORGET = 0.97  # of what was counted, with each new guess: texts change
 MIN_GAIN = 1.03  # expected speed-up below which nothing is guessed
 PROBE_EVERY = 32  # steps without a guess by a draft model after which it is tried all the same

@@ -1,0 +1,148 @@
+"""An HTTP request that is answered by a model: admitted or sent away, watched for a client that leaves, bounded in time.
+
+Knows no route's fields. Next hops: `chat.py`, `completions.py`; `..async_stream` for answers on their way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ..async_llm import AsyncLLM
+from ..async_stream import AsyncStream
+from ..completion import Completion
+from .fields import Fields, read_object
+from .forms import DONE, event
+from .models import ServedModels
+from .problems import ApiError, from_error
+from .settings import ServerSettings
+from .statistics import Statistics
+
+Result = TypeVar("Result")
+LOOK_S = 0.1
+"""How often it is looked whether a client is still there."""
+
+
+class Desk:
+    """Where requests are taken: what all routes share."""
+
+    def __init__(self, models: ServedModels, settings: ServerSettings) -> None:
+        self.models, self.settings, self.statistics = models, settings, Statistics()
+        self.is_ending = False
+
+    async def read(self, request: Request) -> Fields:
+        """The fields of a request's body."""
+        return read_object(await request.body(), self.settings.max_nesting)
+
+    def admit(self) -> None:
+        """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends."""
+        if self.is_ending:
+            raise ApiError(503, "the server is ending", headers={"Retry-After": "5"})
+        if self.statistics.num_open >= self.settings.max_queue:
+            self.statistics.refused += 1
+            raise ApiError(
+                429,
+                f"{self.settings.max_queue} requests run and wait already, the limit (--max-queue); try again later",
+                headers={"Retry-After": "1"},
+            )
+        self.statistics.num_open += 1
+
+    def leave(self, done: list[Completion] | None) -> None:
+        """A request has ended; done: what it was answered, None if it failed or was given up."""
+        self.statistics.num_open -= 1
+        self.statistics.note(done)
+
+
+class Visit:
+    """One request from its admission to its end, which `close` is, however it comes. done: what it was answered."""
+
+    def __init__(self, desk: Desk, request: Request) -> None:
+        desk.admit()
+        self._desk, self._request = desk, request
+        self._stack = AsyncExitStack()
+        self._is_open = True
+        self.done: list[Completion] | None = None
+
+    async def open(self, model: str | None) -> AsyncLLM:
+        """The model, loaded now if need be."""
+        return await self.wait(self._stack.enter_async_context(self._desk.models.use(model)))
+
+    async def begin(self, streams: list[AsyncStream]) -> list[AsyncStream]:
+        """Begin answers: what is wrong with the request is raised here, before the first byte of an answer."""
+        for stream in streams:
+            self._stack.push_async_callback(stream.aclose)
+        for stream in streams:
+            await self.wait(stream.begin())
+        return streams
+
+    async def finish(self, streams: list[AsyncStream]) -> list[Completion]:
+        """Wait for all answers."""
+        self.done = await self.wait(_finish_all(streams))
+        return self.done
+
+    async def wait(self, work: Awaitable[Result]) -> Result:
+        """Wait for work as long as the client waits too. Raises ApiError if that goes, or takes too long."""
+        task = asyncio.ensure_future(work)
+        timeout, loop = self._desk.settings.request_timeout, asyncio.get_running_loop()
+        end = math.inf if timeout is None else loop.time() + timeout
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=LOOK_S)
+                if not task.done() and await self._request.is_disconnected():
+                    raise ApiError(499, "the client is gone")
+                if not task.done() and loop.time() > end:
+                    raise ApiError(
+                        504, f"the answer took longer than {timeout:g} seconds, the limit (--request-timeout)"
+                    )
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End what is still on its way; harmless when repeated."""
+        if self._is_open:
+            self._is_open = False
+            self._desk.leave(self.done)
+            await self._stack.aclose()
+
+
+async def _finish_all(streams: list[AsyncStream]) -> list[Completion]:
+    """If one fails, or this is cancelled, the others end too."""
+    tasks = [asyncio.ensure_future(stream.finish()) for stream in streams]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class Events(StreamingResponse):
+    """Server-sent events, and the visit that ends with them; an error on the way becomes the last one."""
+
+    def __init__(self, events: AsyncIterator[dict[str, Any]], visit: Visit) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._bytes(events), media_type="text/event-stream", headers=headers)
+        self._visit = visit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._visit.close()
+
+    @staticmethod
+    async def _bytes(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+        try:
+            async for data in events:
+                yield event(data)
+        except Exception as error:
+            yield event(from_error(error).as_dict())
+        yield DONE

@@ -1,0 +1,52 @@
+"""`POST /v1/embeddings`. Next hop: LLM.embed."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .answering import Desk, Visit
+from .completions import read_prompts
+from .problems import bad
+
+MAX_TEXTS = 2048
+FORMATS = ("float", "base64")
+
+
+async def embeddings(request: Request) -> Response:
+    """A vector for each text."""
+    desk: Desk = request.app.state.desk
+    fields = await desk.read(request)
+    texts = read_prompts(fields, "input", MAX_TEXTS)
+    form = fields.text("encoding_format", "float")
+    if form not in FORMATS:
+        raise bad("encoding_format", form, f"one of {', '.join(FORMATS)}")
+    model = fields.text("model")
+    desk.models.find(model)
+    dimensions = fields.whole("dimensions", 1, 1 << 20)
+    visit = Visit(desk, request)
+    try:
+        llm = await visit.open(model)
+        vectors = await visit.wait(llm.embed(texts))
+        count = sum(len(t) if isinstance(t, list) else len(llm.llm.tokenize(t)) for t in texts)
+        visit.done = []
+    finally:
+        await visit.close()
+    if dimensions is not None:
+        if dimensions > vectors.shape[1]:
+            raise bad("dimensions", dimensions, f"at most {vectors.shape[1]}, the width of this model's vectors")
+        vectors = vectors[:, :dimensions]
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    data = [
+        {"object": "embedding", "index": i, "embedding": _encode(vector) if form == "base64" else vector.tolist()}
+        for i, vector in enumerate(vectors.astype("<f4"))
+    ]
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return JSONResponse({"object": "list", "data": data, "model": desk.models.find(model).name, "usage": usage})
+
+
+def _encode(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.tobytes()).decode()

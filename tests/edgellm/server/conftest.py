@@ -1,0 +1,45 @@
+"""A server with a tiny random model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from running_server import OPTIONS, running
+from tiny_models import write_tiny
+
+from edgellm.server.models import ServedModels
+from edgellm.server.settings import ServerSettings
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny(tmp_path_factory.mktemp("served") / "tiny.gguf", formats="Q8_0", tied=False, vocab=300)
+
+
+@pytest.fixture(scope="session")
+def address(tiny: Path) -> Iterator[str]:
+    """A server whose model is called "tiny"."""
+    with running(ServedModels({"tiny": str(tiny)}, OPTIONS), ServerSettings(port=0)) as address:
+        with httpx.Client(base_url=address) as client:
+            for _ in range(200):
+                if client.get("/health").status_code == 200:
+                    break
+                threading.Event().wait(0.05)
+        yield address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def serve(tiny: Path) -> Callable[..., Any]:
+    """A maker of servers with other settings."""
+    return lambda **settings: running(ServedModels({"tiny": str(tiny)}, OPTIONS), ServerSettings(port=0, **settings))
