@@ -128,12 +128,12 @@ class Candidates:
             self._cut(0, k)
         elif k < len(self.logits):
             self._choose(self._vocabulary.top_ids(k), is_sorted=True)
-            self._cut(0, len(self._values) - np.count_nonzero(self._values == -np.inf))
+            self._cut(0, len(self._values) - int(np.count_nonzero(self._values == -np.inf)))
 
     def keep_depth(self, depth: float) -> None:
         """Leave ids whose logit, over the temperature, is at least the best's plus `depth` <= 0."""
         if self._ids is not None:
-            self._cut(0, np.count_nonzero(self.depths() >= depth))
+            self._cut(0, int(np.count_nonzero(self.depths() >= depth)))
             return
         ids = self._near(depth)
         ids = ids[self._depths_of(ids) >= depth]
@@ -226,7 +226,7 @@ class Candidates:
     def drop_above(self, depth: float) -> None:
         """Leave out all ids of at least this depth but the last of them, the least likely, the highest id among equals."""
         if self._ids is not None:
-            self._cut(max(np.count_nonzero(self.depths() >= depth) - 1, 0), len(self._ids))
+            self._cut(max(int(np.count_nonzero(self.depths() >= depth)) - 1, 0), len(self._ids))
             return
         near = self._near(depth)
         above = near[self._depths_of(near) >= depth]

@@ -6,6 +6,7 @@ Knows no route's fields. Next hops: `chat.py`, `completions.py`; `..async_stream
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
@@ -123,12 +124,12 @@ async def _finish_all(streams: list[AsyncStream]) -> list[Completion]:
             task.cancel()
 
 
-class Events(StreamingResponse):
-    """Server-sent events, and the visit that ends with them; an error on the way becomes the last one."""
+class Pieces(StreamingResponse):
+    """An answer piece by piece, and the visit that ends with it; an error on the way becomes the last piece."""
 
-    def __init__(self, events: AsyncIterator[dict[str, Any]], visit: Visit) -> None:
+    def __init__(self, pieces: AsyncIterator[dict[str, Any]], visit: Visit) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(self._bytes(events), media_type="text/event-stream", headers=headers)
+        super().__init__(self._bytes(pieces), media_type=self.media_type, headers=headers)
         self._visit = visit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,11 +139,45 @@ class Events(StreamingResponse):
         finally:
             await self._visit.close()
 
-    @staticmethod
-    async def _bytes(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    async def _bytes(self, pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
         try:
-            async for data in events:
-                yield event(data)
+            async for data in pieces:
+                yield self.pack(data)
         except Exception as error:
-            yield event(from_error(error).as_dict())
-        yield DONE
+            yield self.pack(self.shape_of(from_error(error)))
+        yield self.end
+
+    end = b""
+
+    @staticmethod
+    def pack(data: dict[str, Any]) -> bytes:
+        """The bytes of a piece."""
+        raise NotImplementedError
+
+    @staticmethod
+    def shape_of(error: ApiError) -> dict[str, Any]:
+        """What says that it went wrong."""
+        return error.as_dict()
+
+
+class Events(Pieces):
+    """Server-sent events, as OpenAI has them."""
+
+    media_type, end = "text/event-stream", DONE
+    pack = staticmethod(event)
+
+
+class Lines(Pieces):
+    """Lines of JSON, as Ollama has them."""
+
+    media_type = "application/x-ndjson"
+
+    @staticmethod
+    def pack(data: dict[str, Any]) -> bytes:
+        """See Pieces."""
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+    @staticmethod
+    def shape_of(error: ApiError) -> dict[str, Any]:
+        """See Pieces."""
+        return {"error": error.message}

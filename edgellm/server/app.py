@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, status, tokens
+from . import chat, completions, embeddings, ollama, page, responses, status, tokens
 from .answering import Desk
 from .guard import Guard
 from .models import ServedModels
@@ -30,8 +30,12 @@ from .settings import ServerSettings
 log = logging.getLogger("edgellm.server")
 
 ROUTES = (
+    ("GET", "/", page.route("index.html", "text/html")),
+    ("GET", "/page/chat.js", page.route("chat.js", "text/javascript")),
+    ("GET", "/page/chat.css", page.route("chat.css", "text/css")),
     ("POST", "/v1/chat/completions", chat.chat),
     ("POST", "/v1/completions", completions.completions),
+    ("POST", "/v1/responses", responses.responses),
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
@@ -41,6 +45,11 @@ ROUTES = (
     ("POST", "/tokenize", tokens.tokenize),
     ("POST", "/detokenize", tokens.detokenize),
     ("POST", "/apply-template", tokens.apply_template),
+    ("POST", "/api/chat", ollama.chat),
+    ("POST", "/api/generate", ollama.generate),
+    ("GET", "/api/tags", ollama.tags),
+    ("POST", "/api/show", ollama.show),
+    ("GET", "/api/version", ollama.version),
 )
 
 

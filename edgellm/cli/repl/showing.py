@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import settings
 
 if TYPE_CHECKING:
-    from ...completion import Completion
+    from ...completion import Completion, Timings
     from .session import Session
 
 
@@ -76,5 +76,12 @@ def figures(done: Completion) -> str:
     return (
         f"prompt {t.prefill_tokens} tokens, {t.reused_tokens} of them known already, {read} read{speed};"
         f" first token after {t.ttft_s:.2f} s; answer {len(done.token_ids)} tokens at {t.decode_tps:.1f} tokens/s"
-        f" ({done.finish_reason})"
+        f" ({done.finish_reason}){guesses(t)}"
     )
+
+
+def guesses(t: Timings) -> str:
+    """Say what speculation did, if it did anything."""
+    if not t.draft_tokens:
+        return ""
+    return f"; {t.draft_tokens} tokens guessed, {t.accepted_tokens} of them right: {t.spec_speedup:.2f} times as fast"

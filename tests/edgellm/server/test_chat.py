@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,8 +18,9 @@ LONG = {"messages": HI, "max_tokens": 200, "temperature": 1.5, "seed": 1, "ignor
 
 
 @pytest.fixture
-def official(address: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+def official(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def ask(client: httpx.Client, **fields: Any) -> httpx.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,12 @@ from running_server import OPTIONS, running
 from edgellm import LLM
 from edgellm.server.models import ServedModels
 from edgellm.server.settings import ServerSettings
+
+
+@pytest.fixture
+def official(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def test_completions_of_texts_and_ids(client: httpx.Client, tiny: Path) -> None:
@@ -30,8 +37,7 @@ def test_completions_of_texts_and_ids(client: httpx.Client, tiny: Path) -> None:
     assert client.post("/v1/completions", json={"prompt": "the"}).json()["usage"]["completion_tokens"] <= 16
 
 
-def test_a_streamed_completion(address: str) -> None:
-    official = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+def test_a_streamed_completion(official: openai.OpenAI) -> None:
     asked = {"model": "tiny", "prompt": "the", "max_tokens": 9, "temperature": 0}
     whole = official.completions.create(**asked).choices[0].text
     pieces = [chunk.choices[0].text for chunk in official.completions.create(**asked, stream=True)]
@@ -44,8 +50,7 @@ def test_a_prompt_that_is_none(client: httpx.Client, prompt: object) -> None:
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "prompt"
 
 
-def test_embeddings(address: str, client: httpx.Client) -> None:
-    official = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+def test_embeddings(official: openai.OpenAI, client: httpx.Client) -> None:
     found = official.embeddings.create(model="tiny", input=["the and", "is"])
     vectors = np.array([one.embedding for one in found.data])
     assert vectors.shape == (2, 64) and np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)

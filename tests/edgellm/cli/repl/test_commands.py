@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from edgellm.cli import main
-from edgellm.cli.repl import commands
+from edgellm.cli.repl import commands, showing
+from edgellm.completion import Timings
 from edgellm.errors import TemplateError
 
 
@@ -176,6 +178,12 @@ def test_tokens_and_stats(talk: Any) -> None:
     assert "13 tokens in 0 turns, of a context of 4096: 4083 are free" in err and "(no answer yet)" in err
     assert "37 tokens in 1 turn" in err
     assert "prompt 4 tokens, 0 of them known already, 4 read at 400 tokens/s; first token after 0.01 s" in err
+
+
+def test_stats_tell_of_guesses() -> None:
+    timings = Timings(0.0, 0.1, 5, 100.0, 20, 50.0, draft_tokens=12, accepted_tokens=9, spec_speedup=1.5)
+    assert showing.guesses(timings) == "; 12 tokens guessed, 9 of them right: 1.50 times as fast"
+    assert showing.guesses(dataclasses.replace(timings, draft_tokens=0)) == ""
 
 
 def test_show(talk: Any) -> None:

@@ -1,0 +1,228 @@
+"""Ollama's routes, so that front-ends made for it work: /api/chat, /api/generate, /api/tags, /api/show, /api/version.
+
+Answers are lines of JSON, streamed unless that is switched off. Durations are in nanoseconds. Source: Ollama's docs/api.md.
+Next hop: `forms.py` for OpenAI's shapes of the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime, timezone
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ..async_llm import AsyncLLM
+from ..async_stream import AsyncStream
+from ..completion import Completion
+from ..config import SamplingParams
+from ..version import __version__
+from .answering import Desk, Lines, Visit
+from .fields import Fields
+from .models import ServedModel
+from .problems import bad
+from .sampling import read_sampling
+
+RENAMED = {"num_predict": "max_tokens"}
+
+
+def read_options(fields: Fields) -> dict[str, Any]:
+    """The fields of SamplingParams: Ollama's `options` have llama.cpp's names, `format` is "json" or a schema."""
+    given = fields.object("options") or {}
+    options = {RENAMED.get(name, name): value for name, value in given.items()}
+    if options.get("max_tokens") in (-1, -2):  # without an end; to the end of the context
+        options["max_tokens"] = None
+    found = read_sampling(Fields(options), SamplingParams())
+    form = fields.get("format")
+    if form == "json":
+        found["json"] = True
+    elif isinstance(form, dict):
+        found["schema"] = form
+    elif form not in (None, ""):
+        raise bad("format", form, '"json" or a JSON Schema')
+    return found
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _durations(done: Completion) -> dict[str, Any]:
+    t = done.timings
+    decode_s = t.decode_tokens / t.decode_tps if t.decode_tps else 0.0
+    computed = t.prefill_tokens - t.reused_tokens
+    return {
+        "total_duration": int((t.ttft_s + decode_s) * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": t.prefill_tokens,
+        "prompt_eval_duration": int((computed / t.prefill_tps if t.prefill_tps else 0.0) * 1e9),
+        "eval_count": len(done.token_ids),
+        "eval_duration": int(decode_s * 1e9),
+    }
+
+
+def _end(done: Completion) -> dict[str, Any]:
+    reason = "length" if done.finish_reason == "length" else "stop"
+    return {"done": True, "done_reason": reason, **_durations(done)}
+
+
+def _message(content: str, reasoning: str, calls: Any) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if reasoning:
+        message["thinking"] = reasoning
+    if calls:
+        message["tool_calls"] = [{"function": {"name": call.name, "arguments": call.parsed}} for call in calls]
+    return message
+
+
+async def chat(request: Request) -> Response:
+    """Answer a conversation."""
+    desk: Desk = request.app.state.desk
+    fields = await desk.read(request)
+    messages = fields.objects("messages") or []
+    options = read_options(fields)
+    if tools := fields.objects("tools"):
+        options["tools"] = tools
+    if (think := fields.get("think")) is not None:
+        options["template_args"] = {"enable_thinking": bool(think)}
+
+    def begin(llm: AsyncLLM) -> AsyncStream:
+        return llm.chat_stream([_openai_message(message) for message in messages], **options)
+
+    def whole(done: Completion) -> dict[str, Any]:
+        return {"message": _message(done.text, done.reasoning, done.tool_calls)}
+
+    async def pieces(stream: AsyncStream) -> AsyncIterator[dict[str, Any]]:
+        async for delta in stream.deltas():
+            if delta.content or delta.reasoning:
+                yield {"message": _message(delta.content, delta.reasoning, ())}
+        done = stream.completion
+        if done is not None and done.tool_calls:  # its clients read a call whole
+            yield {"message": _message("", "", done.tool_calls)}
+
+    last = {"message": {"role": "assistant", "content": ""}}
+    return await _answer(request, desk, fields, begin if messages else None, whole, pieces, last)
+
+
+async def generate(request: Request) -> Response:
+    """Answer one text, through the chat template unless `raw`."""
+    desk: Desk = request.app.state.desk
+    fields = await desk.read(request)
+    prompt, system = fields.text("prompt") or "", fields.text("system")
+    options, is_raw = read_options(fields), fields.flag("raw")
+    if fields.text("suffix"):
+        raise bad("suffix", fields.get("suffix"), "left out: filling in the middle is not offered")
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": prompt})
+
+    def begin(llm: AsyncLLM) -> AsyncStream:
+        if is_raw or llm.llm.loaded.template is None:
+            return llm.stream(prompt, **options)
+        return llm.chat_stream(messages, **options)
+
+    async def pieces(stream: AsyncStream) -> AsyncIterator[dict[str, Any]]:
+        async for piece in stream:
+            yield {"response": piece}
+
+    whole = lambda done: {"response": done.text}  # noqa: E731
+    return await _answer(request, desk, fields, begin if prompt else None, whole, pieces, {"response": ""})
+
+
+async def _answer(
+    request: Request, desk: Desk, fields: Fields, begin: Any, whole: Any, pieces: Any, last: dict[str, Any]
+) -> Response:
+    """begin: starts the answer, None if the model is only to be loaded. whole, pieces: shapes of the answer; last: of its end."""
+    name = desk.models.find(_plain_name(fields.text("model"))).name
+    head = {"model": fields.text("model") or name}
+    visit, is_handed_over = Visit(desk, request), False
+    try:
+        llm = await visit.open(name)
+        if begin is None:
+            visit.done = []
+            return JSONResponse(head | {"created_at": _now(), **last, "done": True, "done_reason": "load"})
+        (stream,) = await visit.begin([begin(llm)])
+        if fields.flag("stream", True):
+            is_handed_over = True
+            return Lines(_lines(head, stream, pieces, last, visit), visit)
+        (done,) = await visit.finish([stream])
+        return JSONResponse(head | {"created_at": _now(), **whole(done), **_end(done)})
+    finally:
+        if not is_handed_over:
+            await visit.close()
+
+
+async def _lines(
+    head: dict[str, Any], stream: AsyncStream, pieces: Any, last: dict[str, Any], visit: Visit
+) -> AsyncIterator[dict[str, Any]]:
+    async for piece in pieces(stream):
+        yield head | {"created_at": _now(), **piece, "done": False}
+    assert stream.completion is not None
+    visit.done = [stream.completion]
+    yield head | {"created_at": _now(), **last, **_end(stream.completion)}
+
+
+def _openai_message(message: dict[str, Any]) -> dict[str, Any]:
+    """Ollama has a call's arguments as an object, OpenAI as text."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    turned = []
+    for i, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise bad("messages", call, "messages whose tool_calls have a function each")
+        arguments = function.get("arguments", {})
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        turned.append({"id": f"call_{i}", "type": "function", "function": {**function, "arguments": text}})
+    return {**message, "tool_calls": turned}
+
+
+def _plain_name(name: str | None) -> str | None:
+    return name.removesuffix(":latest") if name else name
+
+
+async def tags(request: Request) -> Response:
+    """The models there are."""
+    desk: Desk = request.app.state.desk
+    return JSONResponse({"models": [_describe(model) for model in desk.models.all]})
+
+
+def _describe(model: ServedModel) -> dict[str, Any]:
+    created = datetime.fromtimestamp(model.created, timezone.utc).isoformat()
+    details = {"format": "gguf", "family": "", "families": None, "parameter_size": "", "quantization_level": ""}
+    return {
+        "name": f"{model.name}:latest",
+        "model": f"{model.name}:latest",
+        "modified_at": created,
+        "size": 0,
+        "digest": "",
+        "details": details,
+    }
+
+
+async def show(request: Request) -> Response:
+    """One model: its template and what its file says of it."""
+    desk: Desk = request.app.state.desk
+    fields = await desk.read(request)
+    name = _plain_name(fields.text("model") or fields.text("name"))
+    async with desk.models.use(name) as llm:
+        template, tokenizer = llm.llm.loaded.template, llm.llm.tokenizer
+        capabilities = ["completion"] + (["tools"] if template is not None else [])
+        return JSONResponse(
+            {
+                "modelfile": "",
+                "parameters": "",
+                "template": "" if template is None else template.sources.get("default", ""),
+                "details": _describe(desk.models.find(name))["details"],
+                "model_info": {"general.architecture": "", "context_length": llm.llm.max_context or 0}
+                | {"tokenizer.ggml.bos_token_id": tokenizer.bos_id},
+                "capabilities": capabilities,
+            }
+        )
+
+
+async def version(request: Request) -> Response:
+    """A version; clients of Ollama ask for it to see who is there."""
+    return JSONResponse({"version": __version__})
