@@ -20,6 +20,9 @@ class FakeTimings:
     decode_tokens: int = 2
     decode_tps: float = 100.0
     reused_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    spec_speedup: float = 1.0
 
     def as_dict(self) -> dict[str, float]:
         return dict(vars(self))
