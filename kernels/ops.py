@@ -8,7 +8,7 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Rope:
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
     yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071).
+    short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
+    ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
 
     dim: int
@@ -57,6 +59,10 @@ class Rope:
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
     factors: str | None = None
+    short_factors: str | None = None
+    long_factors: str | None = None
+    temperature: float = 0.0
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,15 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[self._last_matrix()].inputs[0]
+        return self.ops[self._last_matrix].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[: self._last_matrix()], self.hidden, self.cache_layers)
+        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
 
+    @property
     def _last_matrix(self) -> int:
-        """Its place: logits may be scaled or capped behind it."""
+        """Its op; logits may be scaled and capped behind it."""
         return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 

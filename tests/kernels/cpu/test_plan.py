@@ -175,7 +175,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "multiply":
             return b.multiply(x, rng.choice([pick(x.width), b.activate(b.linear(x, weight(1, x.width), 1), "sigmoid")]))
         if kind == "columns":
-            width = rng.choice([w for w in widths if w <= x.width])
+            width = rng.choice([w for w in (8, *widths) if w <= x.width])
             return b.columns(x, 8 * rng.randint(0, (x.width - width) // 8), width)
         return b.scale(x, 0.7) if kind == "scale" else b.softcap(x, 3.0)
 
