@@ -150,7 +150,10 @@ class Builder:
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes (p - mean) / sqrt(variance + epsilon) * weight + bias
-        (Ba et al. 2016)."""
+        (Ba et al. 2016).
+
+        weight, bias: as long as a part; or of shape (groups, length of a part), then each part has its own.
+        """
         attributes = {"epsilon": epsilon, "groups": groups, "bias": bias is not None}
         return self._append("layer_norm", (x,), x.width, (weight, bias), **attributes)
 
