@@ -59,8 +59,8 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
-            rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], w[0][rows], w[1][rows] if a["bias"] else None)
+            part = slice(a["start"], a["start"] + op.output.width)
+            return linear(x[0], w[0][part], w[1][part] if a["bias"] else None)
         case "rope":
             factors, last = w[0] if w else None, a["last_position"]
             return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), factors, last)
@@ -216,7 +216,7 @@ def gelu_erf(x: Floats) -> Floats:
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x))."""
     with np.errstate(over="ignore"):  # exp(-x) = inf rightly gives 0
-        out: Floats = 1 / (1 + np.exp(-x))
+        out: Floats = np.float32(1) / (1 + np.exp(-x))
     return out
 
 
