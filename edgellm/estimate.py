@@ -128,7 +128,7 @@ def _layout(file: GGUFFile, raw: dict[str, weights.Matrix], config: EngineConfig
 
 def _operations_per_token(program: Program, raw: dict[str, weights.Matrix]) -> int:
     """Multiplications and additions that a token of a prompt takes: every matrix but the last."""
-    names = [op.weights[0] for op in program.ops[:-1] if op.name == "linear"]
+    names = [op.weights[0] for op in program.without_logits().ops if op.name == "linear"]
     return 2 * sum(raw[name].rows * raw[name].width for name in names)
 
 

@@ -8,7 +8,7 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Rope:
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
     yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071).
+    short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
+    ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
 
     dim: int
@@ -57,6 +59,10 @@ class Rope:
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
     factors: str | None = None
+    short_factors: str | None = None
+    long_factors: str | None = None
+    temperature: float = 0.0
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +89,16 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[-1].inputs[0]
+        return self.ops[self._last_matrix].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[:-1], self.hidden, self.cache_layers)
+        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
+
+    @property
+    def _last_matrix(self) -> int:
+        """Its op; logits may be scaled and capped behind it."""
+        return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +150,10 @@ class Builder:
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes (p - mean) / sqrt(variance + epsilon) * weight + bias
-        (Ba et al. 2016)."""
+        (Ba et al. 2016).
+
+        weight, bias: as long as a part; or of shape (groups, length of a part), then each part has its own.
+        """
         attributes = {"epsilon": epsilon, "groups": groups, "bias": bias is not None}
         return self._append("layer_norm", (x,), x.width, (weight, bias), **attributes)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, llama
+from . import gemma, gemma2, gemma3, glm4, llama, mistral3, olmo2, phi3, qwen2, qwen3, smollm3
 from .hparams import HParams
 from .weights import HasShape
 
@@ -27,7 +27,19 @@ class Architecture(Protocol):
         """Write the network that the metadata and the shapes of the tensors describe."""
 
 
-_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama}
+_MODULES: dict[str, Architecture] = {
+    "gemma": gemma,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "glm4": glm4,
+    "llama": llama,
+    "mistral3": mistral3,
+    "olmo2": olmo2,
+    "phi3": phi3,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "smollm3": smollm3,
+}
 ARCHITECTURES = tuple(_MODULES)
 
 

@@ -107,7 +107,8 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
         else:
             writer.add_string(key, str(value))
 
-    kind.set_vocab = set_vocab
+    for part in (kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))):  # Mistral 3's lie inside
+        part.set_vocab = set_vocab
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()
 
 
