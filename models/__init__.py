@@ -13,7 +13,23 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma, gemma2, gemma3, glm4, llama, mistral3, olmo2, phi3, qwen2, qwen3, smollm3
+from . import (
+    cohere2,
+    gemma,
+    gemma2,
+    gemma3,
+    glm4,
+    granite,
+    llama,
+    mistral3,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from .hparams import HParams
 from .weights import HasShape
 
@@ -28,10 +44,12 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "cohere2": cohere2,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "glm4": glm4,
+    "granite": granite,
     "llama": llama,
     "mistral3": mistral3,
     "olmo2": olmo2,
@@ -39,6 +57,8 @@ _MODULES: dict[str, Architecture] = {
     "qwen2": qwen2,
     "qwen3": qwen3,
     "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
 }
 ARCHITECTURES = tuple(_MODULES)
 
