@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ops import Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
+from .weights import MULTIPLIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class _Planner:
     def _needs(self, value: Value) -> tuple[bool, bool]:
         """-> whether something reads the value as float32, as int8."""
         int8 = [
-            u < len(self.ops) and self.ops[u].name == "linear" and self.reads_int8(self.ops[u].weights[0])
+            u < len(self.ops) and self.ops[u].name in MULTIPLIES and self.reads_int8(self.ops[u].weights[0])
             for u in self.uses[value.index]
         ]
         return not all(int8), any(int8)
@@ -180,6 +181,6 @@ class _Planner:
         return op.name == "gated" or (op.name == "rms_norm" and op.attributes["groups"] == 1)
 
     def _step(self, op: Op, out: Buffer, how: int) -> Step:
-        int8 = op.name == "linear" and self.reads_int8(op.weights[0])
+        int8 = op.name in MULTIPLIES and self.reads_int8(op.weights[0])
         inputs = tuple((self.int8 if int8 else self.floats)[v.index] for v in op.inputs)
         return Step(op.name, op, inputs, out, how)

@@ -7,6 +7,7 @@ stay in the map, and the matrix kernel packs eight rows at a time. Matrices pack
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -23,6 +24,9 @@ from .threads import Threads
 
 _PACK_CHUNK_BYTES = 1 << 18
 _PACK_PIECE_BYTES = 8 << 20  # packed before the mapped pages go back: an output matrix can be most of a model
+
+MULTIPLIES = ("linear", "head_linear")
+"""Ops whose first weight is a matrix that the matrix kernels read."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -75,14 +79,14 @@ class Weights:
 
 def matrix_names(program: Program) -> list[str]:
     """Names of all matrices, in the order that a step reads them."""
-    return list(dict.fromkeys(op.weights[0] for op in program.ops if op.name in ("embed", "linear")))
+    return list(dict.fromkeys(op.weights[0] for op in program.ops if op.name in ("embed", *MULTIPLIES)))
 
 
 def raw_matrix(source: Source, name: str) -> Matrix:
     """A tensor of the source as a raw matrix; UnsupportedError for a format there is no kernel for."""
     info = source.tensors[name]
-    rows, width = info.shape
-    return Matrix(formats.get(info.type_name), rows, width, source.data(name), packed=False)
+    *outer, width = info.shape  # matrices of heads lie one under the other
+    return Matrix(formats.get(info.type_name), math.prod(outer), width, source.data(name), packed=False)
 
 
 def raw_matrices(program: Program, source: Source) -> dict[str, Matrix]:
@@ -92,7 +96,7 @@ def raw_matrices(program: Program, source: Source) -> dict[str, Matrix]:
 
 def decode_bytes(program: Program, matrices: Mapping[str, Matrix]) -> int:
     """Bytes of weights that decoding one token reads."""
-    names = {op.weights[0] for op in program.ops if op.name == "linear"}
+    names = {op.weights[0] for op in program.ops if op.name in MULTIPLIES}
     return sum(matrices[name].data.nbytes for name in names)
 
 
@@ -100,9 +104,9 @@ def kernel_names(program: Program, source: Source) -> list[str]:
     """Names of the kernels that the program's matrices need."""
     names: dict[str, None] = {"pack_matrix": None}
     for op in program.ops:
-        if op.name in ("embed", "linear"):
+        if op.name in ("embed", *MULTIPLIES):
             format = formats.get(source.tensors[op.weights[0]].type_name)
-            uses = linear_kernels(format) if op.name == "linear" else [f"expand_{format.name.lower()}"]
+            uses = linear_kernels(format) if op.name in MULTIPLIES else [f"expand_{format.name.lower()}"]
             names.update(dict.fromkeys([f"pack_{format.name.lower()}", *uses]))
     return list(names)
 
@@ -130,7 +134,7 @@ def load_weights(
     """
     weights = Weights()
     for op in program.ops:
-        for name in op.weights[1:] if op.name in ("embed", "linear") else op.weights:
+        for name in op.weights[1:] if op.name in ("embed", *MULTIPLIES) else op.weights:
             if name not in weights.vectors:
                 weights.vectors[name] = load_vector(source, name)
     raw = raw_matrices(program, source)
