@@ -47,6 +47,17 @@ class HParams:
             raise self._bad(key, value, f"a number above {above:g}")
         return float(value)
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """Yes or no."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, value, "true or false")
+        return value
+
+    def name(self, key: str) -> str:
+        """The key as the file spells it."""
+        return f"{self._prefix}.{key}"
+
     def text(self, key: str, default: str) -> str:
         """A string."""
         value = self.get(key, default)
