@@ -23,7 +23,7 @@ class HParams:
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self._metadata = metadata
-        self._prefix = architecture
+        self.architecture = self._prefix = architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value as the file has it, unchecked."""
@@ -57,6 +57,10 @@ class HParams:
     def name(self, key: str) -> str:
         """The key as the file spells it."""
         return f"{self._prefix}.{key}"
+
+    def number_or_zero(self, key: str) -> float:
+        """A finite number greater than 0; 0 if the file says so, or nothing."""
+        return self.number(key) if self.get(key) else 0.0
 
     def text(self, key: str, default: str) -> str:
         """A string."""
@@ -119,7 +123,7 @@ class HParams:
                 f"rope scaling of the type {_show(scaling)} ({self._prefix}.rope.scaling.type) is not supported;"
                 " edgellm knows none, linear and yarn"
             )
-        self.refuse("rope.scaling.yarn_log_multiplier", "YaRN's log multiplier")
+        attn_factor /= 1.0 + 0.1 * self.number_or_zero("rope.scaling.yarn_log_multiplier") * math.log(factor)
         return Rope(
             dim=dim,
             base=base,
