@@ -208,7 +208,7 @@ class Builder:
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
-        """activation(gate) * up; activation: one of GATED_ACTIVATIONS."""
+        """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
 
     def activate(self, x: Value, activation: str) -> Value:
