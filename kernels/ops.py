@@ -21,6 +21,9 @@ GATED_ACTIVATIONS = (*ACTIVATIONS, "swiglu_clamped")
 SCORES = ("softmax", "sigmoid", "softmax_of_used")
 """How a router's logits become scores: over all experts, each by itself, or over the chosen ones after the choice."""
 
+MULTIPLIES = ("linear", "head_linear")
+"""Ops that multiply with one matrix, the first of their weights."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -244,7 +247,7 @@ class Builder:
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
-        """activation(gate) * up; activation: one of GATED_ACTIVATIONS."""
+        """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
 
     def activate(self, x: Value, activation: str) -> Value:

@@ -51,9 +51,7 @@ def read_mixture(
     normalised = h.boolean("expert_weights_norm", normalised)
     scale = h.number("expert_weights_scale", 1.0, above=-1.0) or 1.0
     scores = GATING[gating] if gating else scores
-    return Mixture(
-        Routing(num_experts, num_used, scores, normalised, scale, groups, groups_used, group_best), ffn
-    )
+    return Mixture(Routing(num_experts, num_used, scores, normalised, scale, groups, groups_used, group_best), ffn)
 
 
 def write_experts(

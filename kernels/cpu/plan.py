@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..ops import Op, Program, Value
+from ..ops import MULTIPLIES, Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
-from .weights import MULTIPLIES
 
 
 @dataclass(frozen=True, slots=True)
