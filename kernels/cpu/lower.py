@@ -261,6 +261,7 @@ class _Lowering:
 
     def _head_linear(self, step: Step) -> None:
         """A product for each head; they write parts of one buffer, which the first stands for."""
+        # Kernels of float32 rows take them to lie as far apart as they are wide: one row at a time is read of a part.
         x, out, heads = self._place(step.inputs[0]), self._place(step.out), step.op.attributes["num_heads"]
         width, depth = step.op.output.width // heads, step.op.inputs[0].width // heads
         skipped = depth // 32 * 48 * self._rows_of_tile(True) if step.inputs[0].quantised else 4 * depth
@@ -271,9 +272,10 @@ class _Lowering:
         """Rows `start`.. of a matrix times x at an address, to another; is_first: later records wait for it."""
         matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
         name, quantised = matrix.format.name.lower(), step.inputs[0].quantised
-        panels = self.panels and matrix.format.packed.panels
+        alone = step.name == "head_linear" and not quantised
+        panels = self.panels and matrix.format.packed.panels and not alone
         parts = self.m.parts if quantised else 1
-        rows = self._rows_of_tile(quantised)
+        rows = 1 if alone else self._rows_of_tile(quantised)
         x_tile = rows * (x.stride * 48 if quantised else x.stride)
         skipped = start // 8 * matrix.group_bytes if matrix.packed else start * matrix.format.row_bytes(matrix.width)
         arguments = [
