@@ -60,7 +60,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
             rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], w[0][rows], w[1][rows] if a["bias"] else None)
+            return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
         case "rope":
             last = len(ids) if a["last_position"] is None else a["last_position"]
             return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)

@@ -49,7 +49,7 @@ def read_mixture(
             f" with {num_experts} experts, of which {num_used} are used"
         )
     normalised = h.boolean("expert_weights_norm", normalised)
-    scale = h.number("expert_weights_scale", 1.0, above=-1.0) or 1.0
+    scale = h.number_or_zero("expert_weights_scale") or 1.0
     scores = GATING[gating] if gating else scores
     return Mixture(
         Routing(num_experts, num_used, scores, normalised, scale, groups, groups_used, group_best), ffn
@@ -79,3 +79,20 @@ def write_experts(
         g, u, d = (w.require(f"{layer}.ffn_{name}_exps.bias", count, size) for name, size in sizes.items())
         biases = (g, u, d)
     return b.experts(x, routed, routing, ffn, gate, up, down, activation, biases)
+
+
+def write_shared_expert(
+    b: Builder, w: Weights, layer: str, x: Value, ffn: int, activation: str = "silu", is_gated: bool = False
+) -> Value:
+    """The expert that every token goes to. is_gated: times the sigmoid of one number of the token's own."""
+    hidden = x.width
+    gate, up = (
+        b.linear(x, w.require(f"{layer}.ffn_{name}_shexp.weight", ffn, hidden), ffn) for name in ("gate", "up")
+    )
+    down = w.require(f"{layer}.ffn_down_shexp.weight", hidden, ffn)
+    y = b.linear(b.gated(gate, up, activation), down, hidden)
+    if not is_gated:
+        return y
+    name = f"{layer}.ffn_gate_inp_shexp.weight"
+    shape = (1, hidden) if w.rank(name) == 2 else (hidden,)  # converters have written both
+    return b.multiply(y, b.activate(b.linear(x, w.require(name, *shape), 1), "sigmoid"))

@@ -23,7 +23,7 @@ class HParams:
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self._metadata = metadata
-        self._prefix = architecture
+        self.architecture = self._prefix = architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value as the file has it, unchecked."""
@@ -54,9 +54,9 @@ class HParams:
             raise self._bad(key, value, "true or false")
         return value
 
-    def name(self, key: str) -> str:
-        """The key as the file spells it."""
-        return f"{self._prefix}.{key}"
+    def number_or_zero(self, key: str) -> float:
+        """A finite number greater than 0; 0 if the file says so, or nothing."""
+        return self.number(key) if self.get(key) else 0.0
 
     def text(self, key: str, default: str) -> str:
         """A string."""
