@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from .. import cache_formats
 from ..ops import Program
-from . import cache_kernels, lower_rows, slots
-from .lower_rows import RowLowering, float_word
+from . import cache_kernels, lower_experts, lower_rows, slots
+from .lower_experts import ExpertLowering
+from .lower_rows import float_word
 from .machine import Machine, Shape
 from .memory import address
 from .panels import PLAIN_TOKENS, ROW_GROUPS, panel_bytes, panel_layout
@@ -21,7 +22,7 @@ from .tape import Tape
 from .weights import Matrix
 
 _EVERY_PROGRAM = ("embed", "matmul", "matmul_panels", "quantise", "add_rows", "store_kv", "attend", "combine")
-KERNELS = tuple(dict.fromkeys([*_EVERY_PROGRAM, *lower_rows.KERNELS.values()]))
+KERNELS = tuple(dict.fromkeys([*_EVERY_PROGRAM, *lower_rows.KERNELS.values(), *lower_experts.KERNELS]))
 """All kernels that ops become, but those of a format of weights or of the cache."""
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
@@ -34,7 +35,8 @@ PANEL_ROWS = 16
 
 def kernel_names(program: Program) -> list[str]:
     """Those of KERNELS that a program needs."""
-    return list(dict.fromkeys([*_EVERY_PROGRAM, *lower_rows.kernel_names(program.ops)]))
+    by_op = [*lower_rows.kernel_names(program.ops), *lower_experts.kernel_names(program.ops)]
+    return list(dict.fromkeys([*_EVERY_PROGRAM, *by_op]))
 
 
 class LoweredTape:
@@ -111,7 +113,7 @@ def lower(machine: Machine, shape: Shape, body: list[Step], head: list[Step]) ->
     return _Lowering(machine, shape).run(body, head)
 
 
-class _Lowering(RowLowering):
+class _Lowering(ExpertLowering):
     def __init__(self, machine: Machine, shape: Shape) -> None:
         super().__init__(machine, shape)
         self.tables: list[tuple[int, int, int]] = []
