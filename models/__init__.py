@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import deepseek2, gemma3, gpt_oss, llama, qwen2, qwen3
+from . import deepseek2, gemma3, gpt_oss, granitemoe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe
 from .hparams import HParams
 from .weights import HasShape
 
@@ -31,9 +31,13 @@ _MODULES: dict[str, Architecture] = {
     "deepseek2": deepseek2,
     "gemma3": gemma3,
     "gpt-oss": gpt_oss,
+    "granitemoe": granitemoe,
     "llama": llama,
+    "olmoe": olmoe,
     "qwen2": qwen2,
+    "qwen2moe": qwen2moe,
     "qwen3": qwen3,
+    "qwen3moe": qwen3moe,
 }
 ARCHITECTURES = tuple(_MODULES)
 

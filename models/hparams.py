@@ -54,10 +54,6 @@ class HParams:
             raise self._bad(key, value, "true or false")
         return value
 
-    def name(self, key: str) -> str:
-        """The key as the file spells it."""
-        return f"{self._prefix}.{key}"
-
     def number_or_zero(self, key: str) -> float:
         """A finite number greater than 0; 0 if the file says so, or nothing."""
         return self.number(key) if self.get(key) else 0.0

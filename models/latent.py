@@ -37,10 +37,10 @@ def read_latent(h: HParams) -> Latent:
     key = h.integer("attention.key_length_mla", h.integer("attention.key_length", high=1 << 16), high=1 << 16)
     value = h.integer("attention.value_length_mla", h.integer("attention.value_length", high=1 << 16), high=1 << 16)
     if turned >= key:
-        raise ModelFileError(f"{h.name('rope.dimension_count')} is {turned}, but must be less than a key's {key}")
+        raise ModelFileError(f"{h.architecture}.rope.dimension_count is {turned}, but must be less than a key's {key}")
     if any(n % 8 for n in (rank, turned, key, value)):
         raise UnsupportedError(
-            f"{h.name('attention')}: latent attention with a rank of {rank}, keys of {key}, of which {turned} turn, and"
+            f"{h.architecture}.attention: latent attention with a rank of {rank}, keys of {key}, of which {turned} turn, and"
             f" values of {value} is not supported: all must be multiples of 8"
         )
     rope, scale = _read_rope(h, turned, key)
