@@ -188,8 +188,11 @@ class Builder:
         """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
         return self._append("embed", (), width, (table,), scale=scale)
 
-    def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
-        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
+    def rms_norm(self, x: Value, weight: str | None, epsilon: float, groups: int = 1) -> Value:
+        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
+
+        weight: None stands for ones.
+        """
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
@@ -256,9 +259,20 @@ class Builder:
         self._layers.append(layer)
         index = len(self._layers) - 1
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
-        attributes = {"layer": index, "scale": scale, "softcap": softcap}
+        attributes = {"layer": index, "scale": scale, "softcap": softcap, "again": False}
         width = num_heads * layer.dims[1]
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
+
+    def attention_again(self, q: Value, first: Value, num_heads: int, scale: float) -> Value:
+        """Let other queries see what an earlier attention op keeps: that whose output is `first`. Nothing is kept anew.
+
+        It is an op `attention` with that op's k, v and layer; its attribute `again` says that they are in the cache.
+        """
+        op = next(op for op in self._ops if op.output == first and op.name == "attention")
+        layer, inputs = op.attributes["layer"], (q, *op.inputs[1:3])
+        attributes = {"layer": layer, "scale": scale, "softcap": 0.0, "again": True}
+        width = num_heads * self._layers[layer].dims[1]
+        return self._append("attention", inputs, width, (), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
@@ -273,9 +287,9 @@ class Builder:
         assert y.width in (1, x.width)
         return self._append("multiply", (x, y), x.width)
 
-    def scale(self, x: Value, factor: float) -> Value:
-        """x * factor."""
-        return self._append("scale", (x,), x.width, (), factor=factor)
+    def scale(self, x: Value, factor: float, weight: str | None = None) -> Value:
+        """x * factor, times the one number of `weight`, if one is named."""
+        return self._append("scale", (x,), x.width, (weight,), factor=factor)
 
     def softcap(self, x: Value, cap: float) -> Value:
         """cap * tanh(x / cap) (Gemma 2)."""

@@ -55,7 +55,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "embed":
             return embed(ids, w[0], a["scale"])
         case "rms_norm":
-            return rms_norm(x[0], w[0], a["epsilon"], a["groups"])
+            return rms_norm(x[0], w[0] if w else np.ones(1, np.float32), a["epsilon"], a["groups"])
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
@@ -79,7 +79,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "multiply":
             return multiply(x[0], x[1])
         case "scale":
-            return multiply(x[0], np.full((1, 1), a["factor"], np.float32))
+            return multiply(x[0], np.float32(a["factor"]) * (w[0].reshape(1, 1) if w else np.ones((1, 1), np.float32)))
         case "softcap":
             return softcap(x[0], a["cap"])
         case "columns":
