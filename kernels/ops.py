@@ -300,14 +300,16 @@ class Builder:
         assert start % 8 == width % 8 == 0 and start + width <= x.width
         return self._append("columns", (x,), width, (), start=start)
 
-    def route(self, logits: Value, routing: Routing, bias: str | None = None) -> Value:
+    def route(self, logits: Value, routing: Routing, bias: str | None = None, scales: str | None = None) -> Value:
         """The chosen experts of each token and their weights: [0:num_used] their numbers, best first, [num_used:] weights.
 
         logits: num_experts wide. bias: f32[num_experts], added to the scores for the choice, not in the weights (Wang et al.
-        2024, arXiv:2408.15664). Among equals the lower number comes first. Sums below 2**-14 do not normalise.
+        2024, arXiv:2408.15664). scales: f32[num_experts], what each expert's weight is multiplied by at last (Gemma 4).
+        Among equals the lower number comes first. Sums below 2**-14 do not normalise.
         """
         assert logits.width == routing.num_experts and routing.scores in SCORES
-        return self._append("route", (logits,), 2 * routing.num_used, (bias,), routing=routing)
+        attributes = {"routing": routing, "bias": bias is not None, "scales": scales is not None}
+        return self._append("route", (logits,), 2 * routing.num_used, (bias, scales), **attributes)
 
     def experts(
         self,

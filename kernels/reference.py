@@ -85,7 +85,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "columns":
             return x[0][:, a["start"] : a["start"] + op.output.width]
         case "route":
-            return route(x[0], a["routing"], w[0] if w else None)
+            return route(x[0], a["routing"], w[0] if a["bias"] else None, w[-1] if a["scales"] else None)
         case "experts":
             return experts(x[0], x[1], w[: a["matrices"]], w[a["matrices"] :], a["ffn"], a["activation"])
         case "add":
@@ -268,8 +268,8 @@ def gelu(x: Floats) -> Floats:
     return out
 
 
-def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Floats:
-    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E] and bias f32[E]."""
+def route(logits: Floats, routing: Routing, bias: Floats | None = None, scales: Floats | None = None) -> Floats:
+    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E], bias and scales f32[E]."""
     scores = logits
     if routing.scores != "softmax_of_used":
         scores = softmax(logits) if routing.scores == "softmax" else sigmoid(logits)
@@ -287,7 +287,9 @@ def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Float
         weights = softmax(weights)
     if routing.normalised:
         weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(2**-14))
-    return np.concatenate([chosen.astype(np.float32), weights * np.float32(routing.scale)], axis=1)
+    weights = weights * np.float32(routing.scale)
+    weights = weights if scales is None else multiply(weights, scales[chosen])
+    return np.concatenate([chosen.astype(np.float32), weights], axis=1)
 
 
 def experts(

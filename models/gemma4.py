@@ -1,6 +1,6 @@
 """Gemma 4, the text part (Google 2026, ai.google.dev/gemma/docs/core/model_card_4): Gemma 3's blocks with values that are normed,
 unscaled scores, layers without keys and values that read those of an earlier one, and small embeddings of each token for each
-layer (as in Gemma 3n, ai.google.dev/gemma/docs/gemma-3n).
+layer (as in Gemma 3n, ai.google.dev/gemma/docs/gemma-3n). The 26B-A4B adds experts beside each feed-forward network.
 
 Describes the network once, as a Program; knows no numbers and no backend. Next hop: `blocks.py`.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import ModelFileError, UnsupportedError
 from ..kernels.ops import CacheLayer, Program, Rope, Value
 from .blocks import Blocks
+from .experts import Mixture, read_mixture, write_experts
 from .hparams import HParams
 from .weights import HasShape
 from .windows import read_windows
@@ -22,7 +23,7 @@ from .windows import read_windows
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a gemma4 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "gemma4")
-    n.h.refuse("expert_count", "a mixture of experts")
+    mixture = read_mixture(n.h, normalised=True) if n.h.integer("expert_count", 0, low=0) else None
     windows = read_windows(n.h, n.num_layers, period=6)
     attention = _Attention(n, windows)
     x = n.embed(scale=n.hidden**0.5)
@@ -31,6 +32,8 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
         y = attention.write(n.norm(x, f"blk.{i}.attn_norm"), i)
         x = n.b.add(x, n.norm(y, f"blk.{i}.post_attention_norm"))
         y = n.ffn(n.norm(x, f"blk.{i}.ffn_norm"), i, "gelu")
+        if mixture is not None:
+            y = n.b.add(n.norm(y, f"blk.{i}.post_ffw_norm_1"), _experts(n, x, i, mixture))
         x = n.b.add(x, n.norm(y, f"blk.{i}.post_ffw_norm"))
         if small is not None:
             width = small.width // n.num_layers
@@ -40,6 +43,15 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
         factor = n.w.optional(f"blk.{i}.layer_output_scale.weight", 1)
         x = x if factor is None else n.b.scale(x, 1.0, factor)
     return n.finish(x, softcap=n.h.number_or_zero("final_logit_softcapping"))
+
+
+def _experts(n: Blocks, x: Value, i: int, mixture: Mixture) -> Value:
+    """What layer i's experts add to its feed-forward network; their router looks at x by a norm of its own."""
+    scale = n.w.require(f"blk.{i}.ffn_gate_inp.scale", n.hidden)
+    router_x = n.b.scale(n.b.rms_norm(x, scale, n.epsilon), n.hidden**-0.5)
+    y = n.norm(x, f"blk.{i}.pre_ffw_norm_2")
+    y = write_experts(n.b, n.w, f"blk.{i}", y, mixture, "gelu", router_x=router_x)
+    return n.norm(y, f"blk.{i}.post_ffw_norm_2")
 
 
 def _small_embeddings(n: Blocks, x: Value) -> Value | None:
