@@ -107,6 +107,14 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
         else:
             writer.add_string(key, str(value))
 
+    modify = kind.modify_tensors
+
+    def modify_tensors(self: Any, *args: Any) -> Any:
+        # StableLM's is a generator that returns its stacked norms instead of yielding them, so they would be lost.
+        rest = yield from modify(self, *args)
+        yield from rest or ()
+
+    kind.modify_tensors = modify_tensors
     for part in (kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))):  # Mistral 3's lie inside
         part.set_vocab = set_vocab
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()
