@@ -108,6 +108,8 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
             writer.add_string(key, str(value))
 
     kind.set_vocab = set_vocab
+    for key, value in recipe.converter.items():
+        setattr(kind, key, value)
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()
 
 
