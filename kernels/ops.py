@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
 """silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
 
+NO_RECORD = -1
+"""In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -73,12 +76,26 @@ class CacheLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class StateLayer:
+    """What one op with a state keeps of a sequence: `width` float32 numbers, whatever the sequence's length.
+
+    A record is the state of all such layers of one sequence after some number of its tokens; record 0 is that of no tokens:
+    zeros. The op says what its numbers mean, and in which order they lie. They must be a function of the tokens alone, bit
+    for bit, however the tokens were cut into steps: a record that was written is read again after wrong guesses, by sequences
+    that begin alike, and by those that were paused.
+    """
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """A network: its ops in order, the value that holds the logits, and the cache layers that its attention ops use."""
+    """A network: its ops in order, the value that holds the logits, and what its attention ops and ops with a state keep."""
 
     ops: tuple[Op, ...]
     output: Value
     cache_layers: tuple[CacheLayer, ...]
+    state_layers: tuple[StateLayer, ...] = ()
 
     @property
     def hidden(self) -> Value:
@@ -87,7 +104,7 @@ class Program:
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[:-1], self.hidden, self.cache_layers)
+        return Program(self.ops[:-1], self.hidden, self.cache_layers, self.state_layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,10 @@ class Batch:
     block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
     logit_rows: i32[N], ascending: the tokens whose logits are wanted.
     hidden_rows: i32[M], ascending: the tokens whose hidden states are wanted, which are what the last matrix reads.
+    state_reads: i32[S], by row of the block tables: the record with the sequence's state before its first token here.
+    state_writes: i32[T]: the record that gets the state after a token, NO_RECORD for most. The last token of each sequence
+        has one, and others may. No record is written twice, or written and read, in one batch; record 0 is never written.
+    Both are empty for a program without state layers.
     """
 
     token_ids: NDArray[np.int32]
@@ -106,6 +127,8 @@ class Batch:
     block_tables: tuple[NDArray[np.int32], ...]
     logit_rows: NDArray[np.int32]
     hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    state_reads: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    state_writes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 class Aborted(Exception):
@@ -118,6 +141,7 @@ class Builder:
     def __init__(self) -> None:
         self._ops: list[Op] = []
         self._layers: list[CacheLayer] = []
+        self._states: list[StateLayer] = []
         self._values = 0
 
     def _append(
@@ -184,6 +208,22 @@ class Builder:
         width = num_heads * layer.head_dim
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
+    def _state(self, width: int) -> int:
+        """Add a layer with a state; its number is the attribute `state` of the op that keeps it."""
+        self._states.append(StateLayer(width))
+        return len(self._states) - 1
+
+    def short_conv(self, x: Value, weight: str, num_taps: int, bias: str | None = None) -> Value:
+        """y[t, c] = sum over j of weight[c, j] * x[t - num_taps + 1 + j, c] + bias[c], with zeros before the first token.
+
+        A causal convolution of each channel by itself over the last `num_taps` (2 or more) tokens; weight f32[width, num_taps].
+        Its state: the last num_taps - 1 inputs, oldest first, each padded to whole 32 channels.
+        """
+        assert num_taps >= 2, "a convolution over one token has no state"
+        state = self._state((num_taps - 1) * -(-x.width // 32) * 32)
+        attributes = {"num_taps": num_taps, "bias": bias is not None, "state": state}
+        return self._append("short_conv", (x,), x.width, (weight, bias), **attributes)
+
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
@@ -220,4 +260,4 @@ class Builder:
 
     def finish(self, logits: Value) -> Program:
         """The program whose result is `logits`."""
-        return Program(tuple(self._ops), logits, tuple(self._layers))
+        return Program(tuple(self._ops), logits, tuple(self._layers), tuple(self._states))

@@ -68,6 +68,8 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
             scale, softcap, sinks = a["scale"], a["softcap"], w[0] if w else None
             return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
+        case "short_conv":
+            return short_conv(x[0], w[0], w[1] if a["bias"] else None)
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "activate":
@@ -164,6 +166,16 @@ def attention(
             scores = np.concatenate([scores, np.full((tokens, 1), sinks[head], np.float32)], axis=1)
         out[:, head] = softmax(scores)[:, :tokens] @ v[:, group]
     return out.reshape(tokens, num_heads * layer.head_dim)
+
+
+def short_conv(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
+    """Each channel's last inputs, weighted and summed: x f32[T, W], weight f32[W, taps] (the last tap meets the token itself)."""
+    taps = weight.shape[1]
+    before = np.concatenate([np.zeros((taps - 1, x.shape[1]), np.float32), x])
+    out: Floats = np.zeros_like(x)
+    for j in range(taps):
+        out += weight[:, j] * before[j : j + len(x)]
+    return out if bias is None else add(out, bias)
 
 
 def softmax(scores: Floats) -> Floats:
