@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, llama
+from . import gemma3, llama, mamba2, qwen35
 from .hparams import HParams
 from .weights import HasShape
 
@@ -27,7 +27,12 @@ class Architecture(Protocol):
         """Write the network that the metadata and the shapes of the tensors describe."""
 
 
-_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama}
+_MODULES: dict[str, Architecture] = {
+    "gemma3": gemma3,
+    "llama": llama,
+    "mamba2": mamba2,
+    "qwen35": qwen35,
+}
 ARCHITECTURES = tuple(_MODULES)
 
 
