@@ -157,15 +157,12 @@ class Builder:
         """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
         return self._append("embed", (), width, (table,), scale=scale)
 
-    def rms_norm(
-        self, x: Value, weight: str, epsilon: float, groups: int = 1, has_weight_per_group: bool = False
-    ) -> Value:
+    def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
 
-        The weight is f32[width / groups], or f32[width] if each part has one of its own.
+        weight: as long as a part; or of shape (groups, length of a part), then each part has its own.
         """
-        attributes = {"epsilon": epsilon, "groups": groups, "has_weight_per_group": has_weight_per_group}
-        return self._append("rms_norm", (x,), x.width, (weight,), **attributes)
+        return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes (p - mean) / sqrt(variance + epsilon) * weight + bias

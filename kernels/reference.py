@@ -104,11 +104,11 @@ def embed(token_ids: Integers, table: Floats, scale: float) -> Floats:
 def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floats:
     """Each of `groups` parts p of a row of x f32[T, W] -> p / sqrt(mean(p^2) + epsilon) * weight.
 
-    The weight is f32[W / groups] for all parts, or f32[W], one for each.
+    weight: f32[W / groups] for all parts, or f32[groups, W / groups].
     """
     parts = x.reshape(len(x), groups, x.shape[1] // groups)
     mean = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)
-    out: Floats = parts / np.sqrt(mean + np.float32(epsilon)) * weight.reshape(-1, parts.shape[-1])
+    out: Floats = parts / np.sqrt(mean + np.float32(epsilon)) * weight
     return out.reshape(x.shape)
 
 

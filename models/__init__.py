@@ -13,7 +13,14 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, llama, mamba2, qwen35
+from . import (
+    gemma3,
+    llama,
+    mamba2,
+    qwen2,
+    qwen3,
+    qwen35,
+)
 from .hparams import HParams
 from .weights import HasShape
 
@@ -31,6 +38,8 @@ _MODULES: dict[str, Architecture] = {
     "gemma3": gemma3,
     "llama": llama,
     "mamba2": mamba2,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
     "qwen35": qwen35,
 }
 ARCHITECTURES = tuple(_MODULES)

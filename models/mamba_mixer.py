@@ -41,5 +41,5 @@ def mamba_mixer(n: Blocks, x: Value, i: int) -> Value:
         num_groups=groups,
     )
     norm = w.require(f"{layer}.ssm_norm.weight", groups, inner // groups)
-    y = b.rms_norm(b.gated(z, y, "silu"), norm, n.epsilon, groups, has_weight_per_group=True)
+    y = b.rms_norm(b.gated(z, y, "silu"), norm, n.epsilon, groups)
     return n.linear(y, f"{layer}.ssm_out", n.hidden)
