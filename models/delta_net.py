@@ -61,7 +61,10 @@ def delta_rule(n: Blocks, x: Value, i: int, adjacent: bool) -> Value:
             f"{layer}.ssm_in.weight holds queries, keys, values and gates head by head, as the first converters wrote them;"
             " that is not supported: take a newer file of the model"
         )
-    qkv, z = n.linear(x, f"{layer}.attn_qkv", 2 * key_heads * key_dim + values), n.linear(x, f"{layer}.attn_gate", values)
+    qkv, z = (
+        n.linear(x, f"{layer}.attn_qkv", 2 * key_heads * key_dim + values),
+        n.linear(x, f"{layer}.attn_gate", values),
+    )
     beta, alpha = _beta_alpha(n, x, layer, value_heads)
     qkv = b.short_conv(qkv, n.w.require(f"{layer}.ssm_conv1d.weight", qkv.width, taps), taps)
     y = b.gated_delta(

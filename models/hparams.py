@@ -23,11 +23,11 @@ class HParams:
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self._metadata = metadata
-        self.architecture = self._prefix = architecture
+        self.architecture = self.architecture = architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value as the file has it, unchecked."""
-        return self._metadata.get(f"{self._prefix}.{key}", default)
+        return self._metadata.get(f"{self.architecture}.{key}", default)
 
     def integer(self, key: str, default: int | None = None, low: int = 1, high: int = 2**63 - 1) -> int:
         """A whole number from `low` to `high`; without a default the key must be there."""
@@ -51,6 +51,17 @@ class HParams:
         """A finite number greater than 0; 0 if the file says so, or nothing."""
         return self.number(key) if self.get(key) else 0.0
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """Yes or no."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, value, "true or false")
+        return value
+
+    def name(self, key: str) -> str:
+        """The key as the file spells it."""
+        return f"{self.architecture}.{key}"
+
     def text(self, key: str, default: str) -> str:
         """A string."""
         value = self.get(key, default)
@@ -73,7 +84,9 @@ class HParams:
         """Refuse the file if `key` holds anything but zero: it switches on `what`."""
         value = self.get(key)
         if isinstance(value, np.ndarray) or value:
-            message = f"{self._prefix} models with {what} are not supported ({self._prefix}.{key} = {_show(value)})"
+            message = (
+                f"{self.architecture} models with {what} are not supported ({self.architecture}.{key} = {_show(value)})"
+            )
             raise UnsupportedError(message)
 
     def kv_heads(self, num_layers: int, num_heads: int) -> list[int]:
@@ -90,8 +103,8 @@ class HParams:
         value_length = self.integer("attention.value_length", head_dim)
         if value_length != head_dim:
             raise UnsupportedError(
-                f"{self._prefix} models with values of another width than keys are not supported"
-                f" ({self._prefix}.attention.value_length is {value_length}, key_length {head_dim})"
+                f"{self.architecture} models with values of another width than keys are not supported"
+                f" ({self.architecture}.attention.value_length is {value_length}, key_length {head_dim})"
             )
         return head_dim
 
@@ -109,7 +122,7 @@ class HParams:
             return Rope(dim, base, pairs, scaling, factor, yarn_attn_factor=attn_factor, factors=factors)
         if scaling != "yarn":
             raise UnsupportedError(
-                f"rope scaling of the type {_show(scaling)} ({self._prefix}.rope.scaling.type) is not supported;"
+                f"rope scaling of the type {_show(scaling)} ({self.architecture}.rope.scaling.type) is not supported;"
                 " edgellm knows none, linear and yarn"
             )
         self.refuse("rope.scaling.yarn_log_multiplier", "YaRN's log multiplier")
@@ -130,11 +143,11 @@ class HParams:
     def _require(self, key: str, default: Any) -> Any:
         value = self.get(key, default)
         if value is None:
-            raise ModelFileError(f"the file lacks {self._prefix}.{key}, which this architecture needs")
+            raise ModelFileError(f"the file lacks {self.architecture}.{key}, which this architecture needs")
         return value
 
     def _bad(self, key: str, value: Any, wanted: str) -> ModelFileError:
-        return ModelFileError(f"{self._prefix}.{key} is {_show(value)}, but must be {wanted}")
+        return ModelFileError(f"{self.architecture}.{key} is {_show(value)}, but must be {wanted}")
 
 
 def _show(value: Any) -> str:
