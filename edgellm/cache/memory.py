@@ -91,8 +91,8 @@ def choose_blocks(
     if memory_bytes is not None:
         if memory_bytes < one + fixed_bytes:
             raise ResourceError(
-                f"one sequence of {context} needs {_say(one + fixed_bytes)} of cache, the limit set for it is {_say(memory_bytes)}; "
-                f"raise it (--cache-memory) or choose a smaller {smaller}"
+                f"one sequence of {context} needs {_say(one + fixed_bytes)} of cache, the limit set for it is "
+                f"{_say(memory_bytes)}; raise it (--cache-memory) or choose a smaller {smaller}"
             )
         if memory_bytes > available:
             raise ResourceError(

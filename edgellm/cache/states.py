@@ -23,7 +23,7 @@ from .snapshots import Snapshots
 from .tree import TOKEN_BYTES
 
 SMALL_BYTES = 1 << 19
-"""Records up to this size are written after every guessed token: less than reading the weights again for those that were right."""
+"""Records up to this size are written after every guessed token: that costs less than feeding the right ones again."""
 MAX_SAVED_GUESSES = 24
 PLACE_TOKENS = 256
 """Distance of the places in a prompt where others may go on differently."""
