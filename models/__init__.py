@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, llama
+from . import gemma3, llama, qwen2, qwen3
 from .hparams import HParams
 from .weights import HasShape
 
@@ -27,7 +27,7 @@ class Architecture(Protocol):
         """Write the network that the metadata and the shapes of the tensors describe."""
 
 
-_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama}
+_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama, "qwen2": qwen2, "qwen3": qwen3}
 ARCHITECTURES = tuple(_MODULES)
 
 
