@@ -19,6 +19,7 @@ from . import cache_kernels, isa, lower, objects, slots, tasks, threads, vocabul
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
 from .rope_table import RopeTable
+from .runs import Records, Runs
 
 MAX_LOGIT_ROWS = 32
 """Logit rows computed at once; more are done in pieces."""
@@ -33,7 +34,7 @@ class Cache(Protocol):
 
     Layers of a group share block tables and blocks. columns_of_group: (kept, ring), see attention.py. formats: of K and of V
     (../cache_formats). address: layer -> addresses of its first K and first V tile; those of kv head g in block b lie
-    b * block_bytes_of_group + g * tile bytes further.
+    b * block_bytes_of_group + g * tile bytes further. states: records of the layers with a state, None without such layers.
     """
 
     @property
@@ -47,6 +48,9 @@ class Cache(Protocol):
 
     @property
     def formats(self) -> tuple[str, str]: ...
+
+    @property
+    def states(self) -> Records | None: ...
 
     def address(self, layer: int) -> tuple[int, int]: ...
 
@@ -93,6 +97,7 @@ class CpuBackend:
         self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
+        self._runs = Runs(cache.states, len(self._positions), self.threads.ctx)
         self._make_machine(cache)
 
     # ---- made once ----
@@ -147,6 +152,7 @@ class CpuBackend:
             cache_address=cache.address,
             cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
+            state_offsets=() if cache.states is None else cache.states.offsets,
         )
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
@@ -195,6 +201,7 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
+        counts.append(self._runs.take(batch))
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
             self._logit_rows[:wanted] = batch.logit_rows
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
@@ -279,7 +286,9 @@ def kernel_names(
 ) -> list[str]:
     """Names of all kernels that running the program takes, with a cache of these formats of K and V."""
     of_cache = cache_kernels.names(*cache_formats).values()
-    return [*threads.KERNELS, *lower.KERNELS, *vocabulary.KERNELS, *of_cache, *weights.kernel_names(program, source)]
+    of_states = dict.fromkeys(op.name for op in program.ops if op.name in lower.STATE_KERNELS)
+    of_weights = weights.kernel_names(program, source)
+    return [*threads.KERNELS, *lower.KERNELS, *of_states, *vocabulary.KERNELS, *of_cache, *of_weights]
 
 
 def _attention_width(op: Op, program: Program) -> int:
@@ -288,7 +297,7 @@ def _attention_width(op: Op, program: Program) -> int:
 
 
 def _partial_row_bytes(program: Program) -> int:
-    return max(_attention_width(op, program) for op in program.ops if op.name == "attention")
+    return max((_attention_width(op, program) for op in program.ops if op.name == "attention"), default=0)
 
 
 def _whole_tiles(rows: int) -> int:

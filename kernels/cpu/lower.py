@@ -36,6 +36,8 @@ KERNELS = (
     "attend",
     "combine",
 )
+STATE_KERNELS = ("short_conv",)
+"""Ops with a state, which few programs have; each is a kernel of its name."""
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
 _MOST_PREFILL_GROUPS = 16  # row groups of a prefill chunk, for the same reason
@@ -81,7 +83,10 @@ class CacheGroup:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise)."""
+    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise).
+
+    state_offsets: where each state layer begins in a record of the cache.
+    """
 
     kernels: Mapping[str, int]
     threads: int
@@ -95,6 +100,7 @@ class Machine:
     cache_address: Callable[[int], tuple[int, int]]
     cache_formats: tuple[str, str]
     partials: NDArray[np.uint8]
+    state_offsets: tuple[int, ...] = ()
 
 
 class LoweredTape:
@@ -131,9 +137,12 @@ def _in_log2(value: float) -> int:
 def task_tokens(program: Program) -> int:
     """Tokens of a prefill attention task: about 24 query rows, which share tiles and stay in L1 and L2."""
     shared = max(
-        (op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads)
-        for op in program.ops
-        if op.name == "attention"
+        (
+            op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads
+            for op in program.ops
+            if op.name == "attention"
+        ),
+        default=1,
     )
     return max(1, 24 // int(shared))
 
@@ -176,7 +185,7 @@ class _Lowering:
         self.m, self.tile, self.panels, self.rows = machine, shape.rows, shape.panels, ""
         # The rows of a tile share cache lines: one thread writes them all. Decode has one token for all threads.
         self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
-        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
+        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups))), "runs"]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.tables: list[tuple[int, int, int]] = []
         self.matmuls: dict[int, tuple[Matrix, int]] = {}  # and how many of its rows are used
@@ -316,6 +325,15 @@ class _Lowering:
                 bounds = np.minimum(bounds * each, groups)
                 self.bounds.append(bounds)
                 self.writer.set_op(op, {3: len(bounds) - 1, 5: address(bounds)}, len(bounds) - 1)
+
+    def _short_conv(self, step: Step) -> None:
+        x, out, vectors = self._place(step.inputs[0]), self._place(step.out), self.m.weights.vectors
+        bias = address(vectors[step.op.weights[1]]) if step.op.attributes["bias"] else 0
+        groups = out.stride // 128
+        some = -(-groups // (4 * self.m.threads))
+        arguments = [x.address, x.stride, address(vectors[step.op.weights[0]]), bias, step.op.attributes["num_taps"]]
+        arguments += [groups, some, self.m.state_offsets[step.op.attributes["state"]], out.address, out.stride]
+        self._op("short_conv", step, arguments, -(-groups // some), "runs")
 
     def _rope(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._place(step.out)
