@@ -15,11 +15,14 @@ from ..errors import UnsupportedError
 from ..kernels.ops import Program
 from . import (
     gemma3,
+    granitehybrid,
     llama,
     mamba2,
     qwen2,
     qwen3,
+    qwen3next,
     qwen35,
+    qwen35moe,
 )
 from .hparams import HParams
 from .weights import HasShape
@@ -36,11 +39,14 @@ class Architecture(Protocol):
 
 _MODULES: dict[str, Architecture] = {
     "gemma3": gemma3,
+    "granitehybrid": granitehybrid,
     "llama": llama,
     "mamba2": mamba2,
     "qwen2": qwen2,
     "qwen3": qwen3,
     "qwen35": qwen35,
+    "qwen35moe": qwen35moe,
+    "qwen3next": qwen3next,
 }
 ARCHITECTURES = tuple(_MODULES)
 

@@ -15,6 +15,8 @@ import numpy as np
 from ..errors import ModelFileError, UnsupportedError
 from ..kernels.ops import CacheLayer, Program, Rope, Value
 from .blocks import Blocks
+from .experts import read_mixture, write_experts
+from .shared_expert import shared_expert
 from .weights import HasShape
 
 FeedForward = Callable[[Blocks, Value, int], Value]
@@ -92,6 +94,14 @@ def gated_attention(n: Blocks, x: Value, i: int, rope: Rope) -> Value:
     q, k = n.b.rope(q, heads, rope), n.b.rope(k, kv_heads, rope)
     y = n.b.attention(q, k, v, heads, CacheLayer(kv_heads, dim), dim**-0.5)
     return n.linear(n.b.gated(gate, y, "sigmoid"), f"{layer}.attn_output", n.hidden)
+
+
+def experts(n: Blocks, x: Value, i: int) -> Value:
+    """The mixture of experts of layer i, whose weights add to 1, and the expert that every token uses."""
+    mixture = read_mixture(n.h, normalised=True)
+    shared = n.h.integer("expert_shared_feed_forward_length", mixture.ffn)
+    y = write_experts(n.b, n.w, f"blk.{i}", x, mixture)
+    return n.b.add(y, shared_expert(n, x, i, shared, has_gate=True))
 
 
 def _beta_alpha(n: Blocks, x: Value, layer: str, heads: int) -> tuple[Value, Value | None]:

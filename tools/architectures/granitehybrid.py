@@ -19,10 +19,11 @@ RECIPE = Recipe(
         "mamba_d_state": 32,
         "mamba_chunk_size": 64,
         "embedding_multiplier": 12.0,
-        "logits_scaling": 8.0,
+        "logits_scaling": 0.5,
         "residual_multiplier": 0.22,
         "attention_multiplier": 0.0625,
         "max_position_embeddings": 512,
         "tie_word_embeddings": True,
     },
+    saved={"layer_types": ["mamba", "mamba", "attention", "mamba"]},
 )
