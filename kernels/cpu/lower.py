@@ -36,7 +36,7 @@ KERNELS = (
     "attend",
     "combine",
 )
-STATE_KERNELS = ("short_conv",)
+STATE_KERNELS = ("short_conv", "gated_delta", "mamba2")
 """Ops with a state, which few programs have; each is a kernel of its name."""
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others

@@ -39,7 +39,7 @@ RUN_WORDS, RUN_FIRST, RUN_TOKENS, RUN_READ = 3, 0, 1, 2
 # ---- how an elementwise op sends its rows out, and which activation it applies ----
 STORE, ADD, QUANTISE = 0, 1, 2
 PAIRS = 2  # flag beside ADD = 1 of a matrix kernel: rows of activations come in pairs, whose products are added
-SILU, GELU = 0, 1
+SILU, GELU, GELU_ERF, RELU, SIGMOID, SOFTPLUS, IDENTITY = range(7)
 
 # ---- bytes of one query row's softmax state behind its sums: f32 top, and from byte 32 on eight lanes of its weights' sum ----
 SOFTMAX_STATE_BYTES = 64

@@ -7,7 +7,7 @@ RECIPE = Recipe(
     model="GraniteMoeHybridForCausalLM",
     options={
         "hidden_size": 64,
-        "intermediate_size": 32,
+        "intermediate_size": 64,
         "shared_intermediate_size": 64,
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
