@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .ops import CacheLayer, Op, Program, Rope
+from .ops import CacheLayer, Op, Program, Rope, Routing
 from .rope import cos_sin
 
 Floats = NDArray[np.float32]
@@ -60,7 +60,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
             rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], w[0][rows], w[1][rows] if a["bias"] else None)
+            return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
         case "rope":
             last = len(ids) if a["last_position"] is None else a["last_position"]
             return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
@@ -82,6 +82,10 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return softcap(x[0], a["cap"])
         case "columns":
             return x[0][:, a["start"] : a["start"] + op.output.width]
+        case "route":
+            return route(x[0], a["routing"], w[0] if w else None)
+        case "experts":
+            return experts(x[0], x[1], w[: a["matrices"]], w[a["matrices"] :], a["ffn"], a["activation"])
         case "add":
             return add(x[0], x[1])
         case "logit_rows":
@@ -204,7 +208,10 @@ def softcap(x: Floats, cap: float) -> Floats:
 
 
 def gated(gate: Floats, up: Floats, activation: str) -> Floats:
-    """activation(gate) * up, element by element."""
+    """activation(gate) * up, element by element; one of ops.GATED_ACTIVATIONS."""
+    if activation == "swiglu_clamped":
+        gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
+        return gate * sigmoid(np.float32(1.702) * gate) * (up + np.float32(1))
     return multiply(activate(gate, activation), up)
 
 
@@ -240,6 +247,43 @@ def gelu(x: Floats) -> Floats:
     with np.errstate(over="ignore"):  # tanh(inf) is 1
         inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
     out: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return out
+
+
+def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Floats:
+    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E] and bias f32[E]."""
+    scores = logits
+    if routing.scores != "softmax_of_used":
+        scores = softmax(logits) if routing.scores == "softmax" else sigmoid(logits)
+    ranking = scores if bias is None else add(scores, bias)
+    if routing.num_groups > 1:
+        parts = ranking.reshape(len(ranking), routing.num_groups, -1)
+        best = -np.sort(-parts, axis=-1)[..., : routing.group_best].sum(axis=-1)
+        left_out = np.argsort(-best, axis=-1, kind="stable")[:, routing.num_groups_used :]
+        parts = parts.copy()
+        np.put_along_axis(parts, left_out[..., None], -np.inf, axis=1)
+        ranking = parts.reshape(scores.shape)
+    chosen = np.argsort(-ranking, axis=-1, kind="stable")[:, : routing.num_used]
+    weights: Floats = np.take_along_axis(scores, chosen, axis=-1)
+    if routing.scores == "softmax_of_used":
+        weights = softmax(weights)
+    if routing.normalised:
+        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(2**-14))
+    return np.concatenate([chosen.astype(np.float32), weights * np.float32(routing.scale)], axis=1)
+
+
+def experts(
+    x: Floats, routed: Floats, matrices: Sequence[Floats], biases: Sequence[Floats], ffn: int, activation: str
+) -> Floats:
+    """Sum over a token's experts, best first. matrices: gate, up f32[E, F, W] (or both f32[E, 2 F, W]), down f32[E, W, F]."""
+    chosen, weights = np.split(routed, 2, axis=1)
+    gate, up = (matrices[0], matrices[1]) if len(matrices) == 3 else (matrices[0][:, :ffn], matrices[0][:, ffn:])
+    out: Floats = np.zeros_like(x)
+    for e in np.unique(chosen).astype(int):
+        tokens, rank = np.nonzero(chosen == e)
+        of = [bias[e] for bias in biases] or [None] * 3
+        y = gated(linear(x[tokens], gate[e], of[0]), linear(x[tokens], up[e], of[1]), activation)
+        out[tokens] += weights[tokens, rank, None] * linear(y, matrices[-1][e], of[2])
     return out
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, llama, qwen2, qwen3
+from . import gemma3, granitemoe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe
 from .hparams import HParams
 from .weights import HasShape
 
@@ -27,7 +27,16 @@ class Architecture(Protocol):
         """Write the network that the metadata and the shapes of the tensors describe."""
 
 
-_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama, "qwen2": qwen2, "qwen3": qwen3}
+_MODULES: dict[str, Architecture] = {
+    "gemma3": gemma3,
+    "granitemoe": granitemoe,
+    "llama": llama,
+    "olmoe": olmoe,
+    "qwen2": qwen2,
+    "qwen2moe": qwen2moe,
+    "qwen3": qwen3,
+    "qwen3moe": qwen3moe,
+}
 ARCHITECTURES = tuple(_MODULES)
 
 

@@ -47,6 +47,13 @@ class HParams:
             raise self._bad(key, value, f"a number above {above:g}")
         return float(value)
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """Yes or no."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, value, "true or false")
+        return value
+
     def number_or_zero(self, key: str) -> float:
         """A finite number greater than 0; 0 if the file says so, or nothing."""
         return self.number(key) if self.get(key) else 0.0

@@ -47,7 +47,12 @@ _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 @inline
 def _quantise(out, row, group, groups, tokens, v):
     """One group of one row into activation tiles of `tokens`; `groups` of a row. -> what rounding left over."""
-    lane = out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4
+    return quantise_lane(out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4, tokens, v)
+
+
+@inline
+def quantise_lane(lane, tokens, v):
+    """One group of one row to its lane in a tile of `tokens`. -> what rounding left over."""
     d = largest_magnitude(v) / np.float32(127)
     inverse = np.float32(1) / d if d > _SMALLEST_SCALE else np.float32(0)
     # minimum() also catches what is not a number, which must not reach the conversion to int8
