@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, granitemoe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe
+from . import gemma3, granitemoe, lfm2, lfm2moe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe
 from .hparams import HParams
 from .weights import HasShape
 
@@ -30,6 +30,8 @@ class Architecture(Protocol):
 _MODULES: dict[str, Architecture] = {
     "gemma3": gemma3,
     "granitemoe": granitemoe,
+    "lfm2": lfm2,
+    "lfm2moe": lfm2moe,
     "llama": llama,
     "olmoe": olmoe,
     "qwen2": qwen2,

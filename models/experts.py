@@ -51,9 +51,7 @@ def read_mixture(
     normalised = h.boolean("expert_weights_norm", normalised)
     scale = h.number_or_zero("expert_weights_scale") or 1.0
     scores = GATING[gating] if gating else scores
-    return Mixture(
-        Routing(num_experts, num_used, scores, normalised, scale, groups, groups_used, group_best), ffn
-    )
+    return Mixture(Routing(num_experts, num_used, scores, normalised, scale, groups, groups_used, group_best), ffn)
 
 
 def write_experts(
@@ -86,9 +84,7 @@ def write_shared_expert(
 ) -> Value:
     """The expert that every token goes to. is_gated: times the sigmoid of one number of the token's own."""
     hidden = x.width
-    gate, up = (
-        b.linear(x, w.require(f"{layer}.ffn_{name}_shexp.weight", ffn, hidden), ffn) for name in ("gate", "up")
-    )
+    gate, up = (b.linear(x, w.require(f"{layer}.ffn_{name}_shexp.weight", ffn, hidden), ffn) for name in ("gate", "up"))
     down = w.require(f"{layer}.ffn_down_shexp.weight", hidden, ffn)
     y = b.linear(b.gated(gate, up, activation), down, hidden)
     if not is_gated:
