@@ -37,7 +37,7 @@ def read_mixture(
     num_used = h.integer("expert_used_count", high=num_experts)
     gating = h.integer("expert_gating_func", 0, low=0)
     if gating and gating not in GATING:
-        raise UnsupportedError(f"{h.name('expert_gating_func')} {gating} is not supported; edgellm knows 1 to 3")
+        raise UnsupportedError(f"{h.architecture}.expert_gating_func {gating} is not supported; edgellm knows 1 to 3")
     ffn = h.integer("expert_feed_forward_length", ffn)
     if ffn % 8:
         raise UnsupportedError(f"experts of a width that is no multiple of 8 are not supported, but they have {ffn}")
@@ -45,7 +45,7 @@ def read_mixture(
     groups_used = h.integer("expert_group_used_count", groups, low=0) or groups
     if num_experts % groups or groups_used > groups or num_used > num_experts // groups * groups_used:
         raise ModelFileError(
-            f"{h.name('expert_group_count')} is {groups}, of which {groups_used} are used: that does not go together"
+            f"{h.architecture}.expert_group_count is {groups}, of which {groups_used} are used: that does not go together"
             f" with {num_experts} experts, of which {num_used} are used"
         )
     normalised = h.boolean("expert_weights_norm", normalised)

@@ -285,8 +285,9 @@ def matmul_experts(op, ctx, thread, chunk):
     0 weights, 1 x, 2 y, 3 chunks of an expert, 4 units of a row, 5 where they begin: i64[chunks + 1] row groups, 6 flags (PAIRS),
     7 bytes of a row of y, 8-10 kernels of tiles of one, two and four rows, 11 bytes of a row of x, 12 parts of a token,
     13 pack kernel (0: packed), 14 bytes of a raw row, 15 bytes of a packed row group, 16 bytes of an expert,
-    17 table of slots (0: one token), 18 its numbers of experts, 19 rows of x from one of its experts to the next, 20 rows of x from which a
-    panel pays (0: never), 21 panel kernel, 22 unpack kernel, 23 bytes of a panel, 24 of a unit in it, 25 rows of a block.
+    17 table of slots (0: one token), 18 its numbers of experts, 19 rows of x from one of its experts to the next,
+    20 rows of x from which a panel pays (0: never), 21 panel kernel, 22 unpack kernel, 23 bytes of a panel, 24 of a unit in it,
+    25 rows of a block.
     """
     slot, part = chunk // arg(op, 3), chunk % arg(op, 3)
     parts = arg(op, 12)
@@ -335,7 +336,8 @@ def gated_experts(op, ctx, thread, chunk):
     """activation(gate) * up for some groups of 32 of one row, with the biases of its expert.
 
     0 gate, 1 up, 2 bytes of a row, 3 groups of a row, 4 groups of a chunk, 5 activation, 6 rows (0: one token), 7 its numbers of
-    experts, 8 bias of gate (0: none), 9 bias of up, 10 values of a row of them, 11 out, 12 bytes of a row of out, 13 how, 14 parts.
+    experts, 8 bias of gate (0: none), 9 bias of up, 10 values of a row of them, 11 out, 12 bytes of a row of out, 13 how,
+    14 parts.
     """
     groups, some, out, parts = arg(op, 3), arg(op, 4), arg(op, 11), arg(op, 14)
     blocks = (groups + some - 1) // some
@@ -386,7 +388,4 @@ def sum_experts(op, ctx, thread, chunk):
         _emit(op, 10, ctx, thread, token, 128 * g, total, 32)
 
 
-KERNELS = {
-    f.__name__: f
-    for f in (route, sort_rows, gather_rows, matmul_experts, gated_experts, sum_experts)
-}
+KERNELS = {f.__name__: f for f in (route, sort_rows, gather_rows, matmul_experts, gated_experts, sum_experts)}

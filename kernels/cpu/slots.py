@@ -39,7 +39,7 @@ RUN_WORDS, RUN_FIRST, RUN_TOKENS, RUN_READ = 3, 0, 1, 2
 # ---- how an elementwise op sends its rows out, and which activation it applies ----
 STORE, ADD, QUANTISE = 0, 1, 2
 PAIRS = 2  # flag beside ADD = 1 of a matrix kernel: rows of activations come in pairs, whose products are added
-SILU, GELU = 0, 1
+SILU, GELU, GELU_ERF, RELU, SIGMOID, SOFTPLUS, IDENTITY = range(7)
 
 # ---- experts: a row of activations is one token's for one expert, `first` and `count` are that expert's rows. A slot is the same
 # without a token, one for each used expert; GROUP_BYTES: a row's share of a group in an activation tile ----

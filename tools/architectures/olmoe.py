@@ -9,7 +9,7 @@ RECIPE = Recipe(
         "hidden_size": 64,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "num_key_value_heads": 2,
+        "num_key_value_heads": 4,
         "max_position_embeddings": 512,
         "tie_word_embeddings": False,
         "num_experts": 8,
