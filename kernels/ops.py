@@ -125,11 +125,15 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[-1].inputs[0]
+        return self.ops[self._last_matrix()].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[:-1], self.hidden, self.cache_layers, self.state_layers)
+        return Program(self.ops[: self._last_matrix()], self.hidden, self.cache_layers, self.state_layers)
+
+    def _last_matrix(self) -> int:
+        """Its place: logits may be scaled or capped behind it."""
+        return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,10 @@ class Builder(RecurrentOps):
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes (p - mean) / sqrt(variance + epsilon) * weight + bias
-        (Ba et al. 2016)."""
+        (Ba et al. 2016).
+
+        weight, bias: as long as a part; or of shape (groups, length of a part), then each part has its own.
+        """
         attributes = {"epsilon": epsilon, "groups": groups, "bias": bias is not None}
         return self._append("layer_norm", (x,), x.width, (weight, bias), **attributes)
 
@@ -253,7 +260,7 @@ class Builder(RecurrentOps):
         return self._append("short_conv", (x,), x.width, (weight, bias), **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
-        """activation(gate) * up; activation: one of GATED_ACTIVATIONS."""
+        """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
 
     def activate(self, x: Value, activation: str) -> Value:
@@ -274,8 +281,12 @@ class Builder(RecurrentOps):
         return self._append("softcap", (x,), x.width, (), cap=cap)
 
     def columns(self, x: Value, start: int, width: int, parts: int = 1) -> Value:
-        """Of each of `parts` equal parts of a row, the columns start to start + width; all of them are multiples of 8."""
+        """Of each of `parts` equal parts of a row, the columns start to start + width.
+
+        start and width are multiples of 8; of 32, if there are several parts.
+        """
         each = x.width // parts
+        assert parts == 1 or width % 32 == 0
         assert start % 8 == width % 8 == 0 and start + width <= each and x.width == parts * each
         return self._append("columns", (x,), width * parts, (), start=start, parts=parts)
 

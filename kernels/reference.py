@@ -61,7 +61,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
             rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], w[0][rows], w[1][rows] if a["bias"] else None)
+            return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
         case "rope":
             last = len(ids) if a["last_position"] is None else a["last_position"]
             return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
@@ -117,7 +117,10 @@ def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floa
 
 
 def layer_norm(x: Floats, weight: Floats, bias: Floats | None, epsilon: float, groups: int = 1) -> Floats:
-    """Each of `groups` parts p of a row of x f32[T, W] -> (p - mean) / sqrt(variance + epsilon) * weight + bias."""
+    """Each of `groups` parts p of a row of x f32[T, W] -> (p - mean) / sqrt(variance + epsilon) * weight + bias.
+
+    weight and bias: f32[W / groups] or f32[groups, W / groups].
+    """
     parts = x.reshape(len(x), groups, x.shape[1] // groups)
     parts = parts - np.mean(parts, axis=-1, keepdims=True, dtype=np.float32)
     variance = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)

@@ -37,7 +37,7 @@ def read_mixture(
     num_used = h.integer("expert_used_count", high=num_experts)
     gating = h.integer("expert_gating_func", 0, low=0)
     if gating and gating not in GATING:
-        raise UnsupportedError(f"{h.name('expert_gating_func')} {gating} is not supported; edgellm knows 1 to 3")
+        raise UnsupportedError(f"{h.architecture}.expert_gating_func {gating} is not supported; edgellm knows 1 to 3")
     ffn = h.integer("expert_feed_forward_length", ffn)
     if ffn % 8:
         raise UnsupportedError(f"experts of a width that is no multiple of 8 are not supported, but they have {ffn}")
@@ -45,11 +45,11 @@ def read_mixture(
     groups_used = h.integer("expert_group_used_count", groups, low=0) or groups
     if num_experts % groups or groups_used > groups or num_used > num_experts // groups * groups_used:
         raise ModelFileError(
-            f"{h.name('expert_group_count')} is {groups}, of which {groups_used} are used: that does not go together"
+            f"{h.architecture}.expert_group_count is {groups}, of which {groups_used} are used: that does not go together"
             f" with {num_experts} experts, of which {num_used} are used"
         )
     normalised = h.boolean("expert_weights_norm", normalised)
-    scale = h.number("expert_weights_scale", 1.0, above=-1.0) or 1.0
+    scale = h.number_or_zero("expert_weights_scale") or 1.0
     scores = GATING[gating] if gating else scores
     return Mixture(Routing(num_experts, num_used, scores, normalised, scale, groups, groups_used, group_best), ffn)
 
@@ -77,3 +77,18 @@ def write_experts(
         g, u, d = (w.require(f"{layer}.ffn_{name}_exps.bias", count, size) for name, size in sizes.items())
         biases = (g, u, d)
     return b.experts(x, routed, routing, ffn, gate, up, down, activation, biases)
+
+
+def write_shared_expert(
+    b: Builder, w: Weights, layer: str, x: Value, ffn: int, activation: str = "silu", is_gated: bool = False
+) -> Value:
+    """The expert that every token goes to. is_gated: times the sigmoid of one number of the token's own."""
+    hidden = x.width
+    gate, up = (b.linear(x, w.require(f"{layer}.ffn_{name}_shexp.weight", ffn, hidden), ffn) for name in ("gate", "up"))
+    down = w.require(f"{layer}.ffn_down_shexp.weight", hidden, ffn)
+    y = b.linear(b.gated(gate, up, activation), down, hidden)
+    if not is_gated:
+        return y
+    name = f"{layer}.ffn_gate_inp_shexp.weight"
+    shape = (1, hidden) if w.rank(name) == 2 else (hidden,)  # converters have written both
+    return b.multiply(y, b.activate(b.linear(x, w.require(name, *shape), 1), "sigmoid"))

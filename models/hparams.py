@@ -23,11 +23,11 @@ class HParams:
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self._metadata = metadata
-        self.architecture = self.architecture = architecture
+        self.architecture = self._prefix = architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value as the file has it, unchecked."""
-        return self._metadata.get(f"{self.architecture}.{key}", default)
+        return self._metadata.get(f"{self._prefix}.{key}", default)
 
     def integer(self, key: str, default: int | None = None, low: int = 1, high: int = 2**63 - 1) -> int:
         """A whole number from `low` to `high`; without a default the key must be there."""
@@ -47,10 +47,6 @@ class HParams:
             raise self._bad(key, value, f"a number above {above:g}")
         return float(value)
 
-    def number_or_zero(self, key: str) -> float:
-        """A finite number greater than 0; 0 if the file says so, or nothing."""
-        return self.number(key) if self.get(key) else 0.0
-
     def boolean(self, key: str, default: bool) -> bool:
         """Yes or no."""
         value = self.get(key, default)
@@ -58,9 +54,9 @@ class HParams:
             raise self._bad(key, value, "true or false")
         return value
 
-    def name(self, key: str) -> str:
-        """The key as the file spells it."""
-        return f"{self.architecture}.{key}"
+    def number_or_zero(self, key: str) -> float:
+        """A finite number greater than 0; 0 if the file says so, or nothing."""
+        return self.number(key) if self.get(key) else 0.0
 
     def text(self, key: str, default: str) -> str:
         """A string."""
@@ -69,31 +65,32 @@ class HParams:
             raise self._bad(key, value, "a text")
         return value
 
-    def per_layer(self, key: str, num_layers: int, default: list[int] | None = None) -> list[int]:
-        """A whole number of at least 1 for each layer; the file may give one for all."""
+    def per_layer(self, key: str, num_layers: int, default: list[int] | None = None, low: int = 1) -> list[int]:
+        """A whole number of at least `low` for each layer; the file may give one for all."""
         value = self.get(key)
         if value is None and default is not None:
             return default
         if not isinstance(value, np.ndarray):
-            return [self.integer(key)] * num_layers
-        if value.dtype.kind not in "iu" or len(value) != num_layers or (value < 1).any():
-            raise self._bad(key, value, f"{num_layers} whole numbers of at least 1, one for each layer")
+            return [self.integer(key, low=low)] * num_layers
+        if value.dtype.kind not in "iu" or len(value) != num_layers or (value < low).any():
+            raise self._bad(key, value, f"{num_layers} whole numbers of at least {low}, one for each layer")
         return [int(n) for n in value]
 
     def refuse(self, key: str, what: str) -> None:
         """Refuse the file if `key` holds anything but zero: it switches on `what`."""
         value = self.get(key)
         if isinstance(value, np.ndarray) or value:
-            message = (
-                f"{self.architecture} models with {what} are not supported ({self.architecture}.{key} = {_show(value)})"
-            )
+            message = f"{self._prefix} models with {what} are not supported ({self._prefix}.{key} = {_show(value)})"
             raise UnsupportedError(message)
 
-    def kv_heads(self, num_layers: int, num_heads: int) -> list[int]:
-        """Key and value heads of each layer, a divisor of num_heads; num_heads unless the file says otherwise."""
-        kv_heads = self.per_layer("attention.head_count_kv", num_layers, [num_heads] * num_layers)
+    def kv_heads(self, num_layers: int, num_heads: int, low: int = 1) -> list[int]:
+        """Key and value heads of each layer, a divisor of num_heads; num_heads unless the file says otherwise.
+
+        low: 0 where a layer may have none, for it is not attention.
+        """
+        kv_heads = self.per_layer("attention.head_count_kv", num_layers, [num_heads] * num_layers, low)
         for count in kv_heads:
-            if num_heads % count:
+            if count and num_heads % count:
                 raise self._bad("attention.head_count_kv", count, f"a divisor of attention.head_count, {num_heads}")
         return kv_heads
 
@@ -103,8 +100,8 @@ class HParams:
         value_length = self.integer("attention.value_length", head_dim)
         if value_length != head_dim:
             raise UnsupportedError(
-                f"{self.architecture} models with values of another width than keys are not supported"
-                f" ({self.architecture}.attention.value_length is {value_length}, key_length {head_dim})"
+                f"{self._prefix} models with values of another width than keys are not supported"
+                f" ({self._prefix}.attention.value_length is {value_length}, key_length {head_dim})"
             )
         return head_dim
 
@@ -122,7 +119,7 @@ class HParams:
             return Rope(dim, base, pairs, scaling, factor, yarn_attn_factor=attn_factor, factors=factors)
         if scaling != "yarn":
             raise UnsupportedError(
-                f"rope scaling of the type {_show(scaling)} ({self.architecture}.rope.scaling.type) is not supported;"
+                f"rope scaling of the type {_show(scaling)} ({self._prefix}.rope.scaling.type) is not supported;"
                 " edgellm knows none, linear and yarn"
             )
         self.refuse("rope.scaling.yarn_log_multiplier", "YaRN's log multiplier")
@@ -143,11 +140,11 @@ class HParams:
     def _require(self, key: str, default: Any) -> Any:
         value = self.get(key, default)
         if value is None:
-            raise ModelFileError(f"the file lacks {self.architecture}.{key}, which this architecture needs")
+            raise ModelFileError(f"the file lacks {self._prefix}.{key}, which this architecture needs")
         return value
 
     def _bad(self, key: str, value: Any, wanted: str) -> ModelFileError:
-        return ModelFileError(f"{self.architecture}.{key} is {_show(value)}, but must be {wanted}")
+        return ModelFileError(f"{self._prefix}.{key} is {_show(value)}, but must be {wanted}")
 
 
 def _show(value: Any) -> str:

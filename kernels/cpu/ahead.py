@@ -27,8 +27,7 @@ def format_kernels(format_name: str) -> list[str]:
 def common_kernels() -> list[str]:
     """Names of the kernels that every model needs, and of the one that measures memory."""
     of_cache = [name for form in cache_kernels.FORMATS for name in cache_kernels.names(form, form).values()]
-    of_ops = [*lower.KERNELS, *lower.STATE_KERNELS]
-    return [*threads.KERNELS, *of_ops, *vocabulary.KERNELS, *of_cache, "pack_matrix", "read_memory"]
+    return [*threads.KERNELS, *lower.KERNELS, *vocabulary.KERNELS, *of_cache, "pack_matrix", "read_memory"]
 
 
 def _named(progress: objects.Progress | None, target: Target) -> objects.Progress | None:

@@ -30,7 +30,6 @@ INT8_FORMATS = tuple(n for n, f in formats.FORMATS.items() if f.packed.activatio
 ALL_KERNELS = (
     *threads.KERNELS,
     *lower.KERNELS,
-    *lower.STATE_KERNELS,
     *vocabulary.KERNELS,
     *(name for form in cache_kernels.FORMATS for name in cache_kernels.names(form, form).values()),
     "pack_matrix",
