@@ -30,7 +30,7 @@ KERNELS = {
     "logit_rows": "gather",
 }
 """Which kernel an op needs."""
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "silu": slots.SILU,
     "gelu": slots.GELU,
     "gelu_erf": slots.GELU_ERF,
@@ -79,9 +79,9 @@ class RowLowering:
         of = self.rows if of == "rows" else of
         return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each)
 
-    def _groups(self, step: Step) -> tuple[int, int]:
+    def _groups(self, width: int) -> tuple[int, int]:
         """-> groups of 32 of a row, and how many of them a chunk takes: decode shares a row among threads."""
-        groups = -(-step.out.width // 32)
+        groups = -(-width // 32)
         return groups, groups if self.tile == 4 else -(-groups // (4 * self.m.threads))
 
     # ---- one method per op ----
@@ -121,10 +121,10 @@ class RowLowering:
 
     def _gated(self, step: Step) -> None:
         gate, up = (self._place(b) for b in step.inputs)
-        self._activated(step, gate, up.address, _ACTIVATIONS[step.op.attributes["activation"]])
+        self._activated(step, gate, up.address, ACTIVATIONS[step.op.attributes["activation"]])
 
     def _activate(self, step: Step) -> None:
-        self._activated(step, self._place(step.inputs[0]), 0, _ACTIVATIONS[step.op.attributes["activation"]])
+        self._activated(step, self._place(step.inputs[0]), 0, ACTIVATIONS[step.op.attributes["activation"]])
 
     def _multiply(self, step: Step) -> None:
         x, y = (self._place(b) for b in step.inputs)
@@ -134,7 +134,7 @@ class RowLowering:
             self._scaled(step, x.address, y, 1.0)
 
     def _activated(self, step: Step, x: Place, up: int, activation: int) -> None:
-        groups, some = self._groups(step)
+        groups, some = self._groups(step.out.width)
         arguments = [x.address, up, x.stride, groups, some, activation, *self._emit(step)]
         self._op("gated", step, arguments, -(-groups // some))
 
@@ -147,13 +147,13 @@ class RowLowering:
         self._scaled(step, self._place(step.inputs[0]).address + start, None, 1.0, together)
 
     def _scaled(self, step: Step, x: int, y: Place | None, factor: float, together: Sequence[int] = ()) -> None:
-        groups, some = self._groups(step)
+        groups, some = self._groups(step.out.width)
         by = [y.address, y.stride] if y else [0, 0]
         arguments = [x, self._place(step.inputs[0]).stride, *by, float_word(factor), groups, some, *self._emit(step)]
         self._op("scale", step, [*arguments, *together], -(-groups // some))
 
     def _softcap(self, step: Step) -> None:
-        x, (groups, some) = self._place(step.inputs[0]), self._groups(step)
+        x, (groups, some) = self._place(step.inputs[0]), self._groups(step.out.width)
         arguments = [x.address, x.stride, groups, some, float_word(step.op.attributes["cap"]), *self._emit(step)]
         self._op("softcap", step, arguments, -(-groups // some))
 
