@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .recurrent_ops import RecurrentOps
+
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
 """silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
 GATED_ACTIVATIONS = (*ACTIVATIONS, "swiglu_clamped")
@@ -23,6 +25,8 @@ SCORES = ("softmax", "sigmoid", "softmax_of_used")
 
 MULTIPLIES = ("linear", "head_linear")
 """Ops that multiply with one matrix, the first of their weights."""
+NO_RECORD = -1
+"""In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,19 @@ class CacheLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class StateLayer:
+    """What one op with a state keeps of a sequence: `width` float32 numbers, whatever the sequence's length.
+
+    A record is the state of all such layers of one sequence after some number of its tokens; record 0 is that of no tokens:
+    zeros. The op says what its numbers mean, and in which order they lie. They must be a function of the tokens alone, bit
+    for bit, however the tokens were cut into steps: a record that was written is read again after wrong guesses, by sequences
+    that begin alike, and by those that were paused.
+    """
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Routing:
     """Which `num_used` of `num_experts` a token goes to, and with which weights (Shazeer et al. 2017, arXiv:1701.06538).
 
@@ -124,11 +141,12 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A network: its ops in order, the value that holds the logits, and the cache layers that its attention ops use."""
+    """A network: its ops in order, the value that holds the logits, and what its attention ops and ops with a state keep."""
 
     ops: tuple[Op, ...]
     output: Value
     cache_layers: tuple[CacheLayer, ...]
+    state_layers: tuple[StateLayer, ...] = ()
 
     @property
     def hidden(self) -> Value:
@@ -153,6 +171,10 @@ class Batch:
     block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
     logit_rows: i32[N], ascending: the tokens whose logits are wanted.
     hidden_rows: i32[M], ascending: the tokens whose hidden states are wanted, which are what the last matrix reads.
+    state_reads: i32[S], by row of the block tables: the record with the sequence's state before its first token here.
+    state_writes: i32[T]: the record that gets the state after a token, NO_RECORD for most. The last token of each sequence
+        has one, and others may. No record is written twice, or written and read, in one batch; record 0 is never written.
+    Both are empty for a program without state layers.
     """
 
     token_ids: NDArray[np.int32]
@@ -161,18 +183,21 @@ class Batch:
     block_tables: tuple[NDArray[np.int32], ...]
     logit_rows: NDArray[np.int32]
     hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    state_reads: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    state_writes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 class Aborted(Exception):
     """A backend's `run` was told to stop: its batch counts as not computed, whatever the cache got of it."""
 
 
-class Builder:
+class Builder(RecurrentOps):
     """Writes a Program. Every method appends one op and returns its output; docstrings are the ops' definitions."""
 
     def __init__(self) -> None:
         self._ops: list[Op] = []
         self._layers: list[CacheLayer] = []
+        self._states: list[StateLayer] = []
         self._values = 0
 
     def _append(
@@ -191,7 +216,7 @@ class Builder:
     def rms_norm(self, x: Value, weight: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
 
-        weight: None stands for ones.
+        weight: as long as a part; or of shape (groups, length of a part), then each part has its own. None stands for ones.
         """
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
@@ -274,6 +299,22 @@ class Builder:
         width = num_heads * self._layers[layer].dims[1]
         return self._append("attention", inputs, width, (), num_heads=num_heads, **attributes)
 
+    def _state(self, width: int) -> int:
+        """Add a layer with a state; its number is the attribute `state` of the op that keeps it."""
+        self._states.append(StateLayer(width))
+        return len(self._states) - 1
+
+    def short_conv(self, x: Value, weight: str, num_taps: int, bias: str | None = None) -> Value:
+        """y[t, c] = sum over j of weight[c, j] * x[t - num_taps + 1 + j, c] + bias[c], with zeros before the first token.
+
+        A causal convolution of each channel by itself over the last `num_taps` (2 or more) tokens; weight f32[width, num_taps].
+        Its state: the last num_taps - 1 inputs, oldest first, each padded to whole 32 channels.
+        """
+        assert num_taps >= 2, "a convolution over one token has no state"
+        state = self._state((num_taps - 1) * -(-x.width // 32) * 32)
+        attributes = {"num_taps": num_taps, "bias": bias is not None, "state": state}
+        return self._append("short_conv", (x,), x.width, (weight, bias), **attributes)
+
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
@@ -295,10 +336,15 @@ class Builder:
         """cap * tanh(x / cap) (Gemma 2)."""
         return self._append("softcap", (x,), x.width, (), cap=cap)
 
-    def columns(self, x: Value, start: int, width: int) -> Value:
-        """x[:, start : start + width]; both are multiples of 8."""
-        assert start % 8 == width % 8 == 0 and start + width <= x.width
-        return self._append("columns", (x,), width, (), start=start)
+    def columns(self, x: Value, start: int, width: int, parts: int = 1) -> Value:
+        """Of each of `parts` equal parts of a row, the columns start to start + width.
+
+        start and width are multiples of 8; of 32, if there are several parts.
+        """
+        each = x.width // parts
+        assert parts == 1 or width % 32 == 0
+        assert start % 8 == width % 8 == 0 and start + width <= each and x.width == parts * each
+        return self._append("columns", (x,), width * parts, (), start=start, parts=parts)
 
     def route(self, logits: Value, routing: Routing, bias: str | None = None, scales: str | None = None) -> Value:
         """The chosen experts of each token and their weights: [0:num_used] their numbers, best first, [num_used:] weights.
@@ -344,4 +390,4 @@ class Builder:
 
     def finish(self, logits: Value) -> Program:
         """The program whose result is `logits`."""
-        return Program(tuple(self._ops), logits, tuple(self._layers))
+        return Program(tuple(self._ops), logits, tuple(self._layers), tuple(self._states))

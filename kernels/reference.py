@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from . import recurrent
 from .ops import CacheLayer, Op, Program, Rope, Routing
 from .rope import cos_sin
 
@@ -72,6 +73,13 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
             scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
             return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, cap, sinks=sinks, sink_q=sink_q)
+        case "short_conv":
+            return short_conv(x[0], w[0], w[1] if a["bias"] else None)
+        case "gated_delta":
+            beta, alpha = recurrent.split_beta_alpha(x[1:], a)
+            return recurrent.gated_delta(x[0], sigmoid(beta), np.exp(w[0] * softplus(alpha + w[1])), a)
+        case "mamba2":
+            return recurrent.mamba2(x[0], softplus(x[1] + w[2]), w[0].ravel(), w[1].ravel(), a)
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "activate":
@@ -83,7 +91,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "softcap":
             return softcap(x[0], a["cap"])
         case "columns":
-            return x[0][:, a["start"] : a["start"] + op.output.width]
+            return columns(x[0], a["start"], op.output.width // a["parts"], a["parts"])
         case "route":
             return route(x[0], a["routing"], w[0] if a["bias"] else None, w[-1] if a["scales"] else None)
         case "experts":
@@ -102,7 +110,10 @@ def embed(token_ids: Integers, table: Floats, scale: float) -> Floats:
 
 
 def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floats:
-    """Each of `groups` parts p of a row of x f32[T, W] -> p / sqrt(mean(p^2) + epsilon) * weight f32[W / groups]."""
+    """Each of `groups` parts p of a row of x f32[T, W] -> p / sqrt(mean(p^2) + epsilon) * weight.
+
+    weight: f32[W / groups] for all parts, or f32[groups, W / groups].
+    """
     parts = x.reshape(len(x), groups, x.shape[1] // groups)
     mean = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)
     out: Floats = parts / np.sqrt(mean + np.float32(epsilon)) * weight
@@ -200,6 +211,16 @@ def attention(
     return out.reshape(tokens, num_heads * layer.dims[1])
 
 
+def short_conv(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
+    """Each channel's last inputs, weighted and summed: x f32[T, W], weight f32[W, taps] (the last tap meets the token itself)."""
+    taps = weight.shape[1]
+    before = np.concatenate([np.zeros((taps - 1, x.shape[1]), np.float32), x])
+    out: Floats = np.zeros_like(x)
+    for j in range(taps):
+        out += weight[:, j] * before[j : j + len(x)]
+    return out if bias is None else add(out, bias)
+
+
 def softmax(scores: Floats) -> Floats:
     """Exponentials of each row, scaled to the sum 1; -inf gives 0."""
     weights: Floats = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -217,6 +238,11 @@ def multiply(x: Floats, y: Floats) -> Floats:
     """x f32[T, W] * y f32[T, W] or f32[T, 1]."""
     out: Floats = x * y
     return out
+
+
+def columns(x: Floats, start: int, width: int, parts: int = 1) -> Floats:
+    """Columns start to start + width of each of `parts` equal parts of a row of x f32[T, W]."""
+    return x.reshape(len(x), parts, -1)[:, :, start : start + width].reshape(len(x), parts * width)
 
 
 def softcap(x: Floats, cap: float) -> Floats:

@@ -24,8 +24,8 @@ _EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer
 class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
-    norm: "rms" or "layer". Every method raises ModelFileError or UnsupportedError that names the
-    key or tensor at fault.
+    norm: "rms" or "layer". kv_heads: of each layer; 0, where some_without_attention allows it, for one without attention.
+    Every method raises ModelFileError or UnsupportedError that names the key or tensor at fault.
     """
 
     def __init__(
@@ -34,18 +34,20 @@ class Blocks:
         tensors: Mapping[str, HasShape],
         architecture: str,
         norm: Literal["rms", "layer"] = "rms",
+        some_without_attention: bool = False,
     ) -> None:
         self.h, self.w, self.b = HParams(metadata, architecture), Weights(tensors), Builder()
         self._metadata, self._architecture, self._norm = metadata, architecture, norm
         self.num_layers, self.hidden = self.h.num_layers(), self.h.integer("embedding_length")
         self.num_heads = self.h.integer("attention.head_count")
+        self._least_kv_heads = 0 if some_without_attention else 1
         self.epsilon = self.h.number(_EPSILON[norm])
         self.vocab_size = self.w.vocab_size(metadata, EMBEDDING)
 
     @cached_property
     def kv_heads(self) -> list[int]:
         """Heads of keys and values of each layer."""
-        return self.h.kv_heads(self.num_layers, self.num_heads)
+        return self.h.kv_heads(self.num_layers, self.num_heads, low=self._least_kv_heads)
 
     @cached_property
     def head_dim(self) -> int:
@@ -132,12 +134,13 @@ class Blocks:
             gate, up = self.linear(x, f"{layer}_gate", size), self.linear(x, f"{layer}_up", size)
         return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
 
-    def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0) -> Program:
-        """The last norm and the logits, by the embedding's matrix if the file has no other: the whole program.
+    def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, norm: str = "output_norm") -> Program:
+        """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
+        program.
 
         scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap.
         """
-        x = self.norm(x, "output_norm")
+        x = self.norm(x, norm)
         output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING
         logits = self.b.linear(x, output, self.vocab_size, self.w.optional("output.bias", self.vocab_size))
         if scale != 1.0:

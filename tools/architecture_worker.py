@@ -74,7 +74,7 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
     folder = out / "model"
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    config["architectures"] = [type(model).__name__]
+    config |= {"architectures": [type(model).__name__], **recipe.saved}
     (folder / "config.json").write_text(json.dumps(config))
     tokens = [{"id": i, "content": f"t{i}"} for i in range(int(config["vocab_size"]))]
     vocabulary = {
@@ -117,6 +117,8 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
     kind.modify_tensors = modify_tensors
     for part in (kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))):  # Mistral 3's lie inside
         part.set_vocab = set_vocab
+    for key, value in recipe.converter.items():
+        setattr(kind, key, value)
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()
 
 

@@ -20,6 +20,7 @@ from .machine import CacheGroup, Machine, Place, Shape
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
 from .rope_table import RopeTable
+from .runs import Records, Runs
 
 MAX_LOGIT_ROWS = 32
 """Logit rows computed at once; more are done in pieces."""
@@ -34,7 +35,7 @@ class Cache(Protocol):
 
     Layers of a group share block tables and blocks. columns_of_group: (kept, ring), see attention.py. formats: of K and of V
     (../cache_formats). address: layer -> addresses of its first K and first V tile; those of kv head g in block b lie
-    b * block_bytes_of_group + g * tile bytes further.
+    b * block_bytes_of_group + g * tile bytes further. states: records of the layers with a state, None without such layers.
     """
 
     @property
@@ -48,6 +49,9 @@ class Cache(Protocol):
 
     @property
     def formats(self) -> tuple[str, str]: ...
+
+    @property
+    def states(self) -> Records | None: ...
 
     def address(self, layer: int) -> tuple[int, int]: ...
 
@@ -95,6 +99,7 @@ class CpuBackend:
         self.vocab_size = program.output.width
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
+        self._runs = Runs(cache.states, len(self._positions), self.threads.ctx)
         self._make_machine(cache)
 
     # ---- made once ----
@@ -150,6 +155,7 @@ class CpuBackend:
             cache_address=cache.address,
             cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
+            state_offsets=() if cache.states is None else cache.states.offsets,
             expert_table=lower_experts.make_table(self.program, max(rows, _whole_tiles(MAX_LOGIT_ROWS))),
         )
         self._machine = machine  # keeps what the tapes point to alive
@@ -199,6 +205,7 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
+        counts.append(self._runs.take(batch))
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
             self._logit_rows[:wanted] = batch.logit_rows
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
@@ -292,7 +299,7 @@ def _attention_width(op: Op, program: Program) -> int:
 
 
 def _partial_row_bytes(program: Program) -> int:
-    return max(_attention_width(op, program) for op in program.ops if op.name == "attention")
+    return max((_attention_width(op, program) for op in program.ops if op.name == "attention"), default=0)
 
 
 def _whole_tiles(rows: int) -> int:

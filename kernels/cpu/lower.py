@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from .. import cache_formats
 from ..ops import Program
-from . import cache_kernels, lower_experts, lower_rows, slots
+from . import cache_kernels, lower_experts, lower_rows, lower_states, slots
 from .lower_experts import ExpertLowering
 from .lower_rows import float_word
+from .lower_states import StateLowering
 from .machine import Machine, Shape
 from .memory import address
 from .panels import PLAIN_TOKENS, ROW_GROUPS, panel_bytes, panel_layout
@@ -24,7 +25,9 @@ from .tape import Tape
 from .weights import Matrix
 
 _EVERY_PROGRAM = ("embed", "matmul", "matmul_panels", "quantise", "add_rows", "store_kv", "attend", "combine")
-KERNELS = tuple(dict.fromkeys([*_EVERY_PROGRAM, *lower_rows.KERNELS.values(), *lower_experts.KERNELS]))
+KERNELS = tuple(
+    dict.fromkeys([*_EVERY_PROGRAM, *lower_rows.KERNELS.values(), *lower_experts.KERNELS, *lower_states.KERNELS])
+)
 """All kernels that ops become, but those of a format of weights or of the cache."""
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
@@ -37,7 +40,8 @@ PANEL_ROWS = 16
 
 def kernel_names(program: Program) -> list[str]:
     """Those of KERNELS that a program needs."""
-    by_op = [*lower_rows.kernel_names(program.ops), *lower_experts.kernel_names(program.ops)]
+    with_state = [op.name for op in program.ops if op.name in lower_states.KERNELS]
+    by_op = [*lower_rows.kernel_names(program.ops), *lower_experts.kernel_names(program.ops), *with_state]
     return list(dict.fromkeys([*_EVERY_PROGRAM, *by_op]))
 
 
@@ -75,9 +79,12 @@ def _in_log2(value: float) -> int:
 def task_tokens(program: Program) -> int:
     """Tokens of a prefill attention task: about 24 query rows, which share tiles and stay in L1 and L2."""
     shared = max(
-        (op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads)
-        for op in program.ops
-        if op.name == "attention"
+        (
+            op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads
+            for op in program.ops
+            if op.name == "attention"
+        ),
+        default=1,
     )
     return max(1, 24 // int(shared))
 
@@ -116,7 +123,7 @@ def lower(machine: Machine, shape: Shape, body: list[Step], head: list[Step]) ->
     return _Lowering(machine, shape).run(body, head)
 
 
-class _Lowering(ExpertLowering):
+class _Lowering(ExpertLowering, StateLowering):
     def __init__(self, machine: Machine, shape: Shape) -> None:
         super().__init__(machine, shape)
         self.tables: list[tuple[int, int, int]] = []

@@ -5,7 +5,7 @@ Knows the arguments of the kernels in `elementwise.py` and `activations.py`. Nex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class RowLowering:
         self.m, self.tile, self.panels, self.rows = machine, shape.rows, shape.panels, ""
         # The rows of a tile share cache lines: one thread writes them all. Decode has one token for all threads.
         self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
-        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
+        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups))), "runs"]
         self.writer = TapeWriter(machine.kernels, sizes)
         self.ones: list[NDArray[np.float32]] = []  # weights of norms that have none
 
@@ -107,14 +107,17 @@ class RowLowering:
 
     def _rms_norm(self, step: Step) -> None:
         arguments, parts = self._norm(step)
-        self._op("norm", step, [*arguments, *self._emit(step)], parts)
+        self._op("norm", step, [*arguments, *self._emit(step), self._apart(step, arguments[5])], parts)
 
     def _layer_norm(self, step: Step) -> None:
         arguments, parts = self._norm(step)
         names, vectors = step.op.weights, self.m.weights.vectors
         bias = address(vectors[names[1]]) if step.op.attributes["bias"] else 0
-        apart = 4 * arguments[5] if vectors[names[0]].size > arguments[5] else 0
-        self._op("layer_norm", step, [*arguments, bias, apart, *self._emit(step)], parts)
+        self._op("layer_norm", step, [*arguments, bias, self._apart(step, arguments[5]), *self._emit(step)], parts)
+
+    def _apart(self, step: Step, width: int) -> int:
+        """Bytes from the weight of a part of so many values to that of the next: 0 if they share one."""
+        return 4 * width if self.m.weights.vectors[step.op.weights[0]].size > width else 0
 
     def _add(self, step: Step) -> None:
         x, y, out = (self._place(b) for b in (*step.inputs, step.out))
@@ -148,13 +151,15 @@ class RowLowering:
         self._scaled(step, self._place(step.inputs[0]).address, None, float(factor))
 
     def _columns(self, step: Step) -> None:
-        self._scaled(step, self._place(step.inputs[0]).address + 4 * step.op.attributes["start"], None, 1.0)
+        parts, start = step.op.attributes["parts"], 4 * step.op.attributes["start"]
+        together = [] if parts == 1 else [step.out.width // parts // 32, 4 * step.inputs[0].width // parts]
+        self._scaled(step, self._place(step.inputs[0]).address + start, None, 1.0, together)
 
-    def _scaled(self, step: Step, x: int, y: Place | None, factor: float) -> None:
+    def _scaled(self, step: Step, x: int, y: Place | None, factor: float, together: Sequence[int] = ()) -> None:
         groups, some = self._groups(step.out.width)
         by = [y.address, y.stride] if y else [0, 0]
         arguments = [x, self._place(step.inputs[0]).stride, *by, float_word(factor), groups, some, *self._emit(step)]
-        self._op("scale", step, arguments, -(-groups // some))
+        self._op("scale", step, [*arguments, *together], -(-groups // some))
 
     def _softcap(self, step: Step) -> None:
         x, (groups, some) = self._place(step.inputs[0]), self._groups(step.out.width)

@@ -61,7 +61,10 @@ class ExpertTable:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise)."""
+    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise).
+
+    state_offsets: where each state layer begins in a record of the cache.
+    """
 
     kernels: Mapping[str, int]
     threads: int
@@ -75,4 +78,5 @@ class Machine:
     cache_address: Callable[[int], tuple[int, int]]
     cache_formats: tuple[str, str]
     partials: NDArray[np.uint8]
+    state_offsets: tuple[int, ...] = ()
     expert_table: ExpertTable | None = None

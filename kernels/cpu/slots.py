@@ -11,6 +11,7 @@ TOKENS, LOGIT_TOKENS, LOGIT_ROWS = 24, 25, 26  # rows of the batch; rows whose l
 TOKEN_IDS, POSITIONS, SEQUENCES = 27, 28, 29  # addresses of i64[T]
 SCRATCH, SCRATCH_BYTES = 30, 31
 ABORT = 32  # not 0: chunks are claimed and counted, but not computed; any thread may set it while a step is on
+RUNS, SAVES = 33, 34  # addresses: i64[R, RUN_WORDS], one per sequence of the batch; i64[T], see below
 PARKED = 40  # + 8 * thread: AWAKE, ASLEEP, CALLED (asleep, and Python must wake it) or AWAY
 CONTEXT_WORDS = PARKED + 8 * 64
 AWAKE, ASLEEP, CALLED, AWAY = 0, 1, 2, 3
@@ -29,6 +30,11 @@ OP_WORDS, KERNEL, CHUNKS, CALLS, EACH, ARG = 40, 0, 1, 2, 3, 4
 # SINKS: 1 if the sink tokens that left the window come before the splits ----
 TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE, SINKS = 8, 0, 1, 2, 3, 4, 5, 6
 SPLIT = 256  # tokens of a split, at absolute positions: results do not depend on how splits are shared out
+
+# ---- a run: the adjacent tokens of one sequence in the batch, for ops with a state. Word t of SAVES is the address of the record
+# that gets the state after token t, 0 for none; the last token of a run has one. A layer's numbers lie at the same offset in
+# every record. READ is never 0, never written in the same step, and all zeros for a sequence's first tokens ----
+RUN_WORDS, RUN_FIRST, RUN_TOKENS, RUN_READ = 3, 0, 1, 2
 
 # ---- how an elementwise op sends its rows out, and which activation it applies ----
 STORE, ADD, QUANTISE = 0, 1, 2

@@ -151,7 +151,8 @@ def load_weights(
     for op in program.ops:
         for name in op.weights[len(matrices_of(op)) :]:
             if name not in weights.vectors:
-                weights.vectors[name] = load_vector(source, name)
+                load = load_taps if op.name == "short_conv" and name == op.weights[0] else load_vector
+                weights.vectors[name] = load(source, name)
     raw = raw_matrices(program, source)
     if mapped is not None:
         weights.matrices = {name: replace(m, data=mapped[name], packed=True) for name, m in raw.items()}
@@ -177,6 +178,14 @@ def load_vector(source: Source, name: str) -> NDArray[np.float32]:
     info = source.tensors[name]
     rows = source.data(name).reshape(1, -1)
     return aligned_f32(formats.get(info.type_name).dequantize(rows))
+
+
+def load_taps(source: Source, name: str) -> NDArray[np.float32]:
+    """A convolution's (channels, taps) as float32 [taps, channels in whole groups of 32], flat."""
+    channels, taps = source.tensors[name].shape
+    rows = np.zeros((taps, -(-channels // 32) * 32), np.float32)
+    rows[:, :channels] = load_vector(source, name).reshape(channels, taps).T
+    return aligned_f32(rows)
 
 
 def packed_size(matrices: Mapping[str, Matrix]) -> int:
