@@ -8,7 +8,6 @@ of experts that nobody chose end at once. Knows the arguments of the kernels in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from ..ops import Op, Program
 from . import slots
 from .lower_rows import ACTIVATIONS, RowLowering, float_word
-from .machine import Place
+from .machine import ExpertTable
 from .memory import address, aligned
 from .panels import ROW_GROUPS, panel_bytes, panel_layout
-from .plan import Step
+from .plan import Buffer, Step
 from .weights import Matrix
 
 KERNELS = ("route", "sort_rows", "gather_rows", "matmul_experts", "gated_experts", "sum_experts")
@@ -31,17 +30,8 @@ _LEAST_CHUNK_BYTES, _MOST_CHUNK_BYTES = 16 << 10, 128 << 10
 _PREFILL_GROUPS = 16
 _BLOCK_BYTES = 1 << 20
 _SMALL_BATCH = 15  # rows of activations that are multiplied without panels, at most
+_GATED = ACTIVATIONS | {"swiglu_clamped": slots.SWIGLU_CLAMPED}
 _SCORES = {"softmax": slots.SOFTMAX_SCORES, "sigmoid": slots.SIGMOID_SCORES, "softmax_of_used": slots.SOFTMAX_OF_USED}
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertTable:
-    """Which row of activations is whose, for the layer that is on: see `sort_rows`. All layers share it."""
-
-    slots: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    places: NDArray[np.int64]
-    counts: NDArray[np.int64]
 
 
 def make_table(program: Program, tokens: int) -> ExpertTable | None:
@@ -83,9 +73,8 @@ class ExpertLowering(RowLowering):
 
     def _experts(self, step: Step) -> None:
         names, biases = self._names(step.op)
-        x, routed = step.inputs
         sorted_x, gate, up, gated, down = step.scratch
-        source = x
+        source = step.inputs[0]
         if not self._one_token:
             self._sort(step)
             source = sorted_x
@@ -126,7 +115,7 @@ class ExpertLowering(RowLowering):
             "gather_rows", arguments, routing.num_used, self.rows, reads, [step.scratch[0].index], self.tokens_at_once
         )
 
-    def _matrix(self, step: Step, name: str, start: int, rows: int, between: tuple[Any, Any]) -> None:
+    def _matrix(self, step: Step, name: str, start: int, rows: int, between: tuple[Buffer, Buffer]) -> None:
         """rows: of one expert's `start` on. between: the buffers read and written."""
         matrix, (x, y), routing = self.m.weights.matrices[name], between, step.op.attributes["routing"]
         routed, from_, to = (self._place(b) for b in (step.inputs[1], x, y))
@@ -181,7 +170,7 @@ class ExpertLowering(RowLowering):
         ffn, used = step.op.attributes["ffn"], step.op.attributes["routing"].num_used
         groups, some = self._groups(gate.width)
         arguments = [from_.address, also.address, from_.stride, groups, some]
-        arguments += [_ACTIVATIONS[step.op.attributes["activation"]], self._table("rows"), routed.address, *biases[:2]]
+        arguments += [_GATED[step.op.attributes["activation"]], self._table("rows"), routed.address, *biases[:2]]
         arguments += [ffn, to.address, to.stride, slots.QUANTISE if gated.quantised else slots.STORE, self.m.parts]
         blocks = used * -(-groups // some)
         reads = self._reads(step, gate.index, up.index)
