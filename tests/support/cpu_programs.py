@@ -17,11 +17,11 @@ from random_weights import make_random
 from tiny_models import CAN_QUANTISE
 
 from edgellm import paths
+from edgellm.cache.states import StateCache
+from edgellm.cache.tree import ROOT_KEY
 from edgellm.kernels import cache_formats, formats, reference
 from edgellm.kernels.cache_formats import base
 from edgellm.kernels.cache_layout import BLOCK_SIZE
-from edgellm.cache.states import StateCache
-from edgellm.cache.tree import ROOT_KEY
 from edgellm.kernels.cpu.backend import CpuBackend
 from edgellm.kernels.cpu.memory import address, aligned
 from edgellm.kernels.ops import Batch, CacheLayer, Program, StateLayer
