@@ -25,6 +25,7 @@ SCORES = ("softmax", "sigmoid", "softmax_of_used")
 
 MULTIPLIES = ("linear", "head_linear")
 """Ops that multiply with one matrix, the first of their weights."""
+
 NO_RECORD = -1
 """In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
 

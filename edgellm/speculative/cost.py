@@ -124,18 +124,28 @@ class Plan(NamedTuple):
 NO_PLAN = Plan(0, 1.0)
 
 
-def choose_length(costs: ListOf[float], rates: Iterable[float], other_rows: int = 0, guess_cost: float = 0.0) -> Plan:
+def choose_length(
+    costs: ListOf[float],
+    rates: Iterable[float],
+    other_rows: int = 0,
+    guess_cost: float = 0.0,
+    costs_again: ListOf[float] = (),
+) -> Plan:
     """Plan the guess with the most expected tokens per second; none if none pays.
 
     costs: what a step costs with 0, 1, 2 ... guessed ids. rates: of each id in turn, see Luck. other_rows: rows of other
     sequences in the same step, whose time is paid anyway. guess_cost: what a guessed id costs to make, in units of costs.
+    costs_again: given where the right ids of a guess that was partly wrong are rows of the next step once more (layers with a
+    state): what that step costs with 0, 1, 2 ... of them.
     """
-    best, best_gain, expected, chance = 0, MIN_GAIN, 1.0, 1.0
+    best, best_gain, expected, chance, again = 0, MIN_GAIN, 1.0, 1.0, 0.0
     for length, (cost, rate) in enumerate(zip(costs[1:], rates, strict=False), 1):
+        if costs_again and length > 1:  # length - 1 ids are right, and the last is wrong
+            again += chance * (1.0 - rate) * (costs_again[length - 1] - costs_again[0])
         chance *= rate
         expected += chance
         # Tokens of the others come at the slower step's pace, so its cost counts for all.
-        gain = (other_rows + expected) / (other_rows + 1.0) * costs[0] / (cost + length * guess_cost)
+        gain = (other_rows + expected) / (other_rows + 1.0) * costs[0] / (cost + length * guess_cost + again)
         if gain > best_gain:
             best, best_gain = length, gain
     return Plan(best, best_gain) if best else NO_PLAN

@@ -38,6 +38,7 @@ class Speculator:
 
     make_proposers: makes what guesses for a new sequence; the one that promises most is taken in each step.
     always: guess as much as possible, whatever it costs (for tests). close: what to do in the end.
+    feeds_again: right ids before a wrong one are computed once more with the next step: see cost.choose_length.
     """
 
     def __init__(
@@ -50,23 +51,24 @@ class Speculator:
     ) -> None:
         self.times = StepTimes()
         self.make_proposers = make_proposers
+        self.feeds_again = False
         self._max_draft = max_draft
         self._always = always
         self._close = close
         self._states: WeakKeyDictionary[Sequence, _State] = WeakKeyDictionary()
-        self._costs: dict[int, list[float]] = {}  # by rows of others: see choose_length
+        self._costs: dict[int, list[float]] = {}  # by rows that are paid for anyway: see choose_length
         self._num_steps = 0
 
     def guess(self, sequence: Sequence, longest: int, other_rows: int) -> list[int]:
         """Return ids to check after the sequence's last one: at most `longest`, none where it would not pay.
 
-        other_rows: what the step computes for other sequences.
+        other_rows: what the step computes for other sequences. What it has to compute once more for this one is pending.
         """
         state = self._states.get(sequence)
         if state is None:
             state = self._states[sequence] = _State(self.make_proposers(sequence))
         state.num_steps += 1
-        longest = min(longest, self._max_draft)
+        longest, again = min(longest, self._max_draft), sequence.num_pending - 1
         best = NO_PLAN
         state.guess, state.num_checked = NO_GUESS, 0
         for proposer in state.proposers:
@@ -75,9 +77,9 @@ class Speculator:
                 plan = Plan(len(guess.token_ids), 2.0)
             elif proposer.step_s is None:
                 guess = proposer.propose(sequence.token_ids, longest)
-                plan = self._plan((state.luck.rate(kind) for kind in guess.kinds), other_rows)
+                plan = self._plan((state.luck.rate(kind) for kind in guess.kinds), other_rows, again)
             else:
-                plan = self._plan_draft(state, proposer.step_s, other_rows)
+                plan = self._plan_draft(state, proposer.step_s, other_rows, again)
                 if plan.gain <= best.gain:
                     continue
                 guess = proposer.propose(sequence.token_ids, min(plan.length, longest))
@@ -123,20 +125,25 @@ class Speculator:
             self._close()
             self._close = None
 
-    def _plan(self, rates: Iterable[float], other_rows: int, guess_cost: float = 0.0) -> Plan:
+    def _plan(self, rates: Iterable[float], other_rows: int, again: int, guess_cost: float = 0.0) -> Plan:
+        """again: rows of this sequence that the step computes once more, with or without a guess."""
         if not self.times.is_known:
             return NO_PLAN  # the first steps are plain, to know what one costs
-        if other_rows not in self._costs:
-            self._costs[other_rows] = [self.times.relative(other_rows + n) for n in range(1, self._max_draft + 2)]
-        return choose_length(self._costs[other_rows], rates, other_rows, guess_cost)
+        costs_again = self._costs_with(other_rows) if self.feeds_again else ()
+        return choose_length(self._costs_with(other_rows + again), rates, other_rows, guess_cost, costs_again)
 
-    def _plan_draft(self, state: _State, step_s: float, other_rows: int) -> Plan:
+    def _costs_with(self, paid_rows: int) -> list[float]:
+        if paid_rows not in self._costs:
+            self._costs[paid_rows] = [self.times.relative(paid_rows + n) for n in range(1, self._max_draft + 2)]
+        return self._costs[paid_rows]
+
+    def _plan_draft(self, state: _State, step_s: float, other_rows: int, again: int) -> Plan:
         """A draft model's guesses cost time to make, so its luck is not known unless it is tried now and then."""
         if not self.times.is_known:
             return NO_PLAN
         plan = NO_PLAN
         if step_s:
-            plan = self._plan(repeat(state.luck.rate(DRAFT_KIND)), other_rows, step_s / self.times.of(1))
+            plan = self._plan(repeat(state.luck.rate(DRAFT_KIND)), other_rows, again, step_s / self.times.of(1))
         if plan.length == 0 and (step_s == 0.0 or state.num_steps % PROBE_EVERY == 0):
             return Plan(2, MIN_GAIN)
         return plan
