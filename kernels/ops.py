@@ -8,11 +8,13 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .pooling import Pooling
 
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
 """silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
@@ -64,30 +66,51 @@ class CacheLayer:
     """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all.
 
     num_sink_tokens: first tokens of a sequence that stay in reach beside the window; 0 without a window.
+    is_causal: False where tokens also see those behind them, as far as before them; such a layer keeps nothing for later
+    batches, and a batch holds the whole of each of its sequences.
     """
 
     num_kv_heads: int
     head_dim: int
     window: int | None = None
     num_sink_tokens: int = 0
+    is_causal: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A network: its ops in order, the value that holds the logits, and the cache layers that its attention ops use."""
+    """A network: its ops in order, the value that holds the logits, and the cache layers that its attention ops use.
+
+    makes_logits: False where `output` holds hidden states, of which nothing makes logits. pooling: what makes one vector of
+    a text's hidden states.
+    """
 
     ops: tuple[Op, ...]
     output: Value
     cache_layers: tuple[CacheLayer, ...]
+    makes_logits: bool = True
+    pooling: Pooling = Pooling()
 
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[-1].inputs[0]
+        return self.ops[-1].inputs[0] if self.makes_logits else self.output
+
+    @property
+    def is_causal(self) -> bool:
+        """False where a token sees what follows it, so that a text is computed in one piece."""
+        return all(layer.is_causal for layer in self.cache_layers)
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens that a text can have, where each position has a vector of its own; None for no such end."""
+        sizes = [op.attributes["rows"] for op in self.ops if op.name == "embed" and op.attributes["by"] == "positions"]
+        return min(sizes, default=None)
 
     def without_logits(self) -> Program:
-        """The program that ends there."""
-        return Program(self.ops[:-1], self.hidden, self.cache_layers)
+        """The program that ends in the hidden states."""
+        ops = self.ops[:-1] if self.makes_logits else self.ops
+        return replace(self, ops=ops, output=self.hidden, makes_logits=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,7 @@ class Batch:
     block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
     logit_rows: i32[N], ascending: the tokens whose logits are wanted.
     hidden_rows: i32[M], ascending: the tokens whose hidden states are wanted, which are what the last matrix reads.
+    token_types: i32[T], which part of its text a token is of, where models tell them apart; None: all are of the first.
     """
 
     token_ids: NDArray[np.int32]
@@ -106,6 +130,7 @@ class Batch:
     block_tables: tuple[NDArray[np.int32], ...]
     logit_rows: NDArray[np.int32]
     hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    token_types: NDArray[np.int32] | None = None
 
 
 class Aborted(Exception):
@@ -129,9 +154,15 @@ class Builder:
         self._ops.append(Op(name, tuple(inputs), output, named, attributes))
         return output
 
-    def embed(self, table: str, width: int, scale: float = 1.0) -> Value:
-        """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
-        return self._append("embed", (), width, (table,), scale=scale)
+    def embed(
+        self, table: str, width: int, scale: float = 1.0, *, by: str = "token_ids", rows: int | None = None
+    ) -> Value:
+        """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width), or (rows, width).
+
+        by: "token_ids", "positions" or "token_types" of the batch.
+        """
+        assert by in ("token_ids", "positions", "token_types") and (rows is not None or by == "token_ids")
+        return self._append("embed", (), width, (table,), scale=scale, by=by, rows=rows)
 
     def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
@@ -171,14 +202,17 @@ class Builder:
     ) -> Value:
         """Append k and v to the sequence's cache, then softmax(scale q k^T) v over the positions in reach.
 
-        Reach of position p: 0..p, or p - window + 1..p and 0..num_sink_tokens - 1. Query head h uses kv head
-        h // (num_heads / num_kv_heads). softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
+        Reach of position p: 0..p, or p - window + 1..p and 0..num_sink_tokens - 1; where the layer is not causal, all of
+        the sequence or p - window + 1..p + window - 1. Query head h uses kv head h // (num_heads / num_kv_heads). softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
         sinks: f32[num_heads], per head a score of a token without a value, which takes part in the softmax (GPT-OSS).
         sink_q: the queries that meet sink tokens which have left the window (Xiao et al. 2023, arXiv:2309.17453, turns
         them as if the sinks lay right before it); q if None.
         """
-        self._layers.append(layer)
-        index = len(self._layers) - 1
+        if layer.is_causal or layer not in self._layers:
+            self._layers.append(layer)
+            index = len(self._layers) - 1
+        else:  # nobody reads it after this op: all such ops use one place
+            index = self._layers.index(layer)
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
         attributes = {"layer": index, "scale": scale, "softcap": softcap}
         width = num_heads * layer.head_dim
@@ -218,6 +252,6 @@ class Builder:
         """Keep only the rows of the batch whose logits are wanted; ops after it work on those."""
         return self._append("logit_rows", (x,), x.width)
 
-    def finish(self, logits: Value) -> Program:
-        """The program whose result is `logits`."""
-        return Program(tuple(self._ops), logits, tuple(self._layers))
+    def finish(self, output: Value, makes_logits: bool = True, pooling: Pooling = Pooling()) -> Program:
+        """The program whose result is `output`: logits, or hidden states."""
+        return Program(tuple(self._ops), output, tuple(self._layers), makes_logits, pooling)

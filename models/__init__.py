@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, llama
+from . import bert, gemma3, gemma_embedding, llama, nomic_bert
 from .hparams import HParams
 from .weights import HasShape
 
@@ -27,7 +27,13 @@ class Architecture(Protocol):
         """Write the network that the metadata and the shapes of the tensors describe."""
 
 
-_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama}
+_MODULES: dict[str, Architecture] = {
+    "bert": bert,
+    "gemma-embedding": gemma_embedding,
+    "gemma3": gemma3,
+    "llama": llama,
+    "nomic-bert": nomic_bert,
+}
 ARCHITECTURES = tuple(_MODULES)
 
 

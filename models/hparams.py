@@ -23,7 +23,7 @@ class HParams:
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self._metadata = metadata
-        self._prefix = architecture
+        self._prefix = self.name = architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value as the file has it, unchecked."""

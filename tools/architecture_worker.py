@@ -74,24 +74,24 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
     folder = out / "model"
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    config["architectures"] = [type(model).__name__]
+    config |= {"architectures": [type(model).__name__]} | recipe.saved
     (folder / "config.json").write_text(json.dumps(config))
     tokens = [{"id": i, "content": f"t{i}"} for i in range(int(config["vocab_size"]))]
     vocabulary = {
-        "model": {"type": "BPE", "vocab": {t["content"]: t["id"] for t in tokens}, "merges": []},
+        "model": {"type": "WordPiece" if recipe.vocabulary == "wordpiece" else "BPE", "vocab": {t["content"]: t["id"] for t in tokens}, "merges": []},
         "added_tokens": tokens[:3],
     }
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
     sys.path[:0] = [str(source), str(source / "gguf-py"), str(HERE.parent / "tests" / "support")]
     import gguf
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
-    from tiny_vocabulary import make_bpe, make_spm
+    from tiny_vocabulary import make_bpe, make_spm, make_wordpiece
 
     hparams = ModelBase.load_hparams(folder, False)
     kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT), mmproj=False)
 
     def set_vocab(self: Any) -> None:
-        make = make_bpe if recipe.vocabulary == "bpe" else make_spm
+        make = {"bpe": make_bpe, "spm": make_spm, "wordpiece": make_wordpiece}[recipe.vocabulary]
         for key, value in (make(int(config["vocab_size"])) | recipe.metadata).items():
             add(self.gguf_writer, key, value)
 

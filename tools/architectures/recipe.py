@@ -11,7 +11,8 @@ class Recipe:
     """A model of Transformers' own classes.
 
     config, model: names of classes in transformers. options: of the config; vocab_size 288 unless given.
-    vocabulary: "bpe" or "spm", the made-up tokens that are written into the file.
+    saved: what the converter finds in the saved configuration beside, or instead of, what Transformers wrote.
+    vocabulary: "bpe", "spm" or "wordpiece", the made-up tokens that are written into the file.
     metadata: what the converter would have taken from files that a made-up model has not.
     tokens: length of the text; it should cross every window. is_encoder: `logits` are the last hidden states, all tokens see
     each other, and llama.cpp's are its embeddings without pooling.
@@ -20,6 +21,7 @@ class Recipe:
     config: str
     model: str
     options: dict[str, Any] = field(default_factory=dict)
+    saved: dict[str, Any] = field(default_factory=dict)
     vocabulary: str = "bpe"
     metadata: dict[str, Any] = field(default_factory=dict)
     tokens: int = 200
