@@ -90,7 +90,7 @@ def find(model: str) -> Path:
 def _reckon(file: GGUFFile, config: EngineConfig) -> Estimate:
     architecture = str(file.require("general.architecture"))
     program = models.get(architecture).build(file.metadata, file.tensors)
-    config = settle(config, models.context_length(file.metadata))
+    config = settle(config, models.context_length(file.metadata), program)
     if config.window is not None:
         program = with_window(program, config.window, config.sinks)
     raw, formats = weights.raw_matrices(program, file), config.cache_formats
@@ -128,7 +128,7 @@ def _layout(file: GGUFFile, raw: dict[str, weights.Matrix], config: EngineConfig
 
 def _operations_per_token(program: Program, raw: dict[str, weights.Matrix]) -> int:
     """Multiplications and additions that a token of a prompt takes: every matrix but the last."""
-    names = [op.weights[0] for op in program.ops[:-1] if op.name == "linear"]
+    names = [op.weights[0] for op in program.without_logits().ops if op.name == "linear"]
     return 2 * sum(raw[name].rows * raw[name].width for name in names)
 
 

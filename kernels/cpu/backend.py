@@ -90,7 +90,7 @@ class CpuBackend:
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
-        self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
+        self.vocab_size = self.weights.matrices[_vocabulary_matrix(program)].rows
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._make_machine(cache)
@@ -99,7 +99,7 @@ class CpuBackend:
     def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int | None) -> None:
         rows = _whole_tiles(max_tokens)
         self.max_tokens = max_tokens
-        self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
+        self._token_ids, self._positions, self._sequences, self._types = (np.zeros(rows, np.int64) for _ in range(4))
         self._views = [a.data for a in (self._token_ids, self._positions, self._sequences)]
         self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
         self._ropes = self._make_rope_tables(rows, max_sequences)
@@ -109,6 +109,7 @@ class CpuBackend:
         ctx = self.threads.ctx
         ctx[slots.TOKEN_IDS], ctx[slots.POSITIONS] = address(self._token_ids), address(self._positions)
         ctx[slots.SEQUENCES], ctx[slots.LOGIT_ROWS] = address(self._sequences), address(self._logit_rows)
+        ctx[slots.TOKEN_TYPES] = address(self._types)
 
     def _make_machine(self, cache: Cache) -> None:
         plan = make_plan(self.program, self.weights.reads_int8)
@@ -128,7 +129,7 @@ class CpuBackend:
         ]
         self._reaches = [
             next(
-                (x.window, x.num_sink_tokens)
+                (x.window, x.num_sink_tokens, self._task_tokens, x.is_causal)
                 for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True)
                 if g == group
             )
@@ -154,6 +155,8 @@ class CpuBackend:
         self._tapes: dict[tuple[str, lower.Shape], lower.LoweredTape] = {}
         self._logits = self._rows(plan.head[-1].out)
         self._hidden = self._rows(hidden_steps[-1].out) if hidden_steps else self._logits[:0]
+        if not self.program.makes_logits:
+            self._logits = np.zeros((0, self.vocab_size), np.float32)
         self.hidden = np.zeros((0, self.program.hidden.width), np.float32)
 
     def _rows(self, out: Buffer) -> NDArray[np.float32]:
@@ -192,7 +195,7 @@ class CpuBackend:
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
         counts = [
-            tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
+            tasks.share_out(*group.views, batch.positions, batch.sequences, *reach)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
@@ -210,6 +213,7 @@ class CpuBackend:
 
     def _take(self, batch: Batch, n: int) -> None:
         """Put a batch where the tapes look for it."""
+        self._types[:n] = 0 if batch.token_types is None else batch.token_types
         if n == 1:  # a decode step: NumPy's ways of doing this would be most of what Python costs
             position = int(batch.positions[0])
             self._views[0][0], self._views[1][0] = int(batch.token_ids[0]), position
@@ -268,6 +272,13 @@ def max_reach(layers: Sequence[CacheLayer], max_context: int | None, max_tokens:
             assert max_context is not None, "a layer that sees everything needs an end of the context"
             reach = max(reach, max_context)
     return reach
+
+
+def _vocabulary_matrix(program: Program) -> str:
+    """The matrix with a row for each token id."""
+    if program.makes_logits:
+        return program.ops[-1].weights[0]
+    return next(op.weights[0] for op in program.ops if op.name == "embed" and op.attributes["by"] == "token_ids")
 
 
 def _rope_key(op: Op) -> RopeKey:

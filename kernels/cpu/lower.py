@@ -46,6 +46,9 @@ PANEL_ROWS = 16
 _ACTIVATIONS = {"silu": slots.SILU, "gelu": slots.GELU}
 
 
+_NUMBERS = {"token_ids": slots.TOKEN_IDS, "positions": slots.POSITIONS, "token_types": slots.TOKEN_TYPES}
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How activations are multiplied. rows: of an activation tile, 1, 2 or 4. panels: with weights unpacked first."""
@@ -217,6 +220,7 @@ class _Lowering:
             0 if table.packed else self.m.kernels[f"pack_{name}"],
             table.format.row_bytes(table.width),
             table.rows,
+            _NUMBERS[step.op.attributes["by"]],
         ]
         self._op("embed", step, arguments)
 
@@ -350,7 +354,8 @@ class _Lowering:
             kernels["score"],
             kernels["weigh"],
         ]
-        arguments += [cache_kernels.query_bytes(formats[0], dim)]
+        ahead = 0 if layer.is_causal else (layer.window or 1 << 40) - 1
+        arguments += [cache_kernels.query_bytes(formats[0], dim), ahead]
         read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
         sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
