@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import bert, gemma3, gemma_embedding, llama, nomic_bert
+from . import bert, gemma3, gemma_embedding, llama, nomic_bert, qwen2, qwen3
 from .hparams import HParams
 from .weights import HasShape
 
@@ -33,6 +33,8 @@ _MODULES: dict[str, Architecture] = {
     "gemma3": gemma3,
     "llama": llama,
     "nomic-bert": nomic_bert,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
 }
 ARCHITECTURES = tuple(_MODULES)
 

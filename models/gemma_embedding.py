@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..kernels.ops import Builder, Program
-from . import gemma3, pooling
-from .hparams import HParams
-from .weights import HasShape, Weights
+from ..kernels.ops import Program
+from .blocks import Blocks
+from .gemma3 import write_layers
+from .weights import HasShape
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a gemma-embedding file; ModelFileError or UnsupportedError name the key or tensor at fault."""
-    h, w, b = HParams(metadata, "gemma-embedding"), Weights(tensors), Builder()
-    vocab_size = w.vocab_size(metadata, "token_embd.weight")
-    x, _ = gemma3.trunk(h, w, b, vocab_size, is_causal=False)
-    w.optional("output.weight", vocab_size, x.width)  # nothing is made of it
-    head = pooling.read(h, w, x.width)
-    w.check_all_used("gemma-embedding")
-    return b.finish(b.logit_rows(x), makes_logits=False, pooling=head)
+    n = Blocks(metadata, tensors, "gemma-embedding", is_causal=False)
+    return n.finish_encoder(n.norm(write_layers(n), "output_norm"))

@@ -23,7 +23,7 @@ class HParams:
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
         self._metadata = metadata
-        self._prefix = self.name = architecture
+        self.architecture = self._prefix = architecture
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value as the file has it, unchecked."""
@@ -46,6 +46,10 @@ class HParams:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
             raise self._bad(key, value, f"a number above {above:g}")
         return float(value)
+
+    def number_or_zero(self, key: str) -> float:
+        """A finite number greater than 0; 0 if the file says so, or nothing."""
+        return self.number(key) if self.get(key) else 0.0
 
     def text(self, key: str, default: str) -> str:
         """A string."""

@@ -27,6 +27,10 @@ class Weights:
         self._tensors = tensors
         self._asked: set[str] = set()
 
+    def has(self, name: str) -> bool:
+        """Whether the file has such a tensor, of whatever shape."""
+        return name in self._tensors
+
     def require(self, name: str, *shape: int) -> str:
         """The name again, if the file has such a tensor of that shape."""
         found = self.optional(name, *shape)

@@ -22,7 +22,7 @@ def test_an_architecture_is_the_file_of_its_name() -> None:
 
 @pytest.mark.parametrize("name", ["unknownarch", "hparams", "", "../llama", None])
 def test_unknown_architecture_names_those_there_are(name: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"gemma3, llama .*CONTRIBUTING") as error:
+    with pytest.raises(UnsupportedError, match=r"gemma3, .*llama.*CONTRIBUTING") as error:
         models.get(name)
     assert repr(name) in str(error.value)
 
