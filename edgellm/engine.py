@@ -110,9 +110,14 @@ class Engine:
             bad = low if low < 0 else high
             raise OptionError(f"token id {bad} is out of range; this model's ids are 0 to {self.vocab_size - 1}")
 
+    def require_writer(self) -> None:
+        """Raise UnsupportedError if the model has no logits to write with."""
+        if self.is_encoder:
+            raise UnsupportedError(ENCODERS_ONLY)
+
     def _check_for_encoder(self, sequence: Sequence) -> None:
         if sequence.keep_hidden is None:
-            raise UnsupportedError(ENCODERS_ONLY)
+            self.require_writer()
         size, most = sequence.num_prompt, self._cache.max_context
         if size > most:
             raise ContextError(
