@@ -22,6 +22,7 @@ COMMANDS = {
     "chat": "talk with a model in the terminal",
     "run": "one answer to one text",
     "bench": "measure prefill and decode speed, and the share of memory bandwidth they use",
+    "embed": "vectors of texts for search, or scores of documents for a query",
     "tokenize": "show the tokens of a text",
     "inspect": "say what is in a model file and what it needs",
     "doctor": "say what this machine is and what to expect of it",

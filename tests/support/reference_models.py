@@ -12,12 +12,14 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from tiny_models import write_model
 
-from edgellm import models
+from edgellm import LLM, models
 from edgellm.gguf import GGUFFile, open_gguf
 from edgellm.kernels import formats, reference
 
 DATA = Path(__file__).parent.parent / "data" / "architectures"
 NAMES = sorted(path.name.removesuffix(".gguf.xz") for path in DATA.glob("*.gguf.xz"))
+ENCODERS = [name for name in NAMES if name in ("bert", "gemma-embedding", "nomic-bert")]
+"""Those whose answers are hidden states."""
 Floats = NDArray[np.float32]
 
 
@@ -61,6 +63,12 @@ def build(file: GGUFFile) -> Any:
 def run_reference(file: GGUFFile, ids: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Floats:
     """Logits of a file by the NumPy reference."""
     return reference.run(build(file), FileWeights(file), ids, rows)
+
+
+def answer(llm: LLM, ids: NDArray[np.int64]) -> Floats:
+    """What a loaded model says to ids: logits f32[T, V], or an encoder's hidden states f32[T, E]."""
+    text = [int(i) for i in ids]
+    return llm.embed_tokens([text])[0] if llm.loaded.engine.is_encoder else llm.logits(text)
 
 
 def requantise(source: Path, target: Path, form: str) -> Path:
