@@ -118,9 +118,9 @@ def make_spm(vocab: int) -> dict[str, Any]:
     }
 
 
-def make_wordpiece(vocab: int, num_types: int = 2) -> dict[str, Any]:
+def make_wordpiece(vocab: int, num_types: int = 2, is_cased: bool = False) -> dict[str, Any]:
     """WordPiece of exactly `vocab` tokens as BERT's converter writes it: a word's beginning is marked, its inside is not."""
-    letters = [chr(c) for c in range(33, 127) if not chr(c).isupper()] + ["\u4f60", "\u597d", "\u00df"]
+    letters = [chr(c) for c in range(33, 127) if is_cased or not chr(c).isupper()] + ["\u4f60", "\u597d", "\u00df"]
     control = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     pieces = ["\u2581" + letter for letter in letters] + letters + ["\u2581" + word for word in WORDS]
     pieces += [word[2:] for word in WORDS if len(word) > 3]
