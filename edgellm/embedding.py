@@ -53,7 +53,9 @@ class Head:
         if wanted is not None and kind != "none":
             raise OptionError(f"pooling must be one of {names}, not {wanted!r}")
         if kind == "none":
-            raise OptionError(f"without pooling each token has a vector: LLM.embed_tokens gives them; poolings are {names}")
+            raise OptionError(
+                f"without pooling each token has a vector: LLM.embed_tokens gives them; poolings are {names}"
+            )
         raise OptionError(f"this model gives scores (LLM.rerank), not vectors; for vectors name a pooling: {names}")
 
     def embed(self, hidden: Floats, kind: str) -> NDArray[np.float64]:

@@ -189,7 +189,9 @@ def _settle_encoder(config: EngineConfig, trained: int | None, most: int | None)
         raise OptionError("this model reads a text in one piece and sees all of it: it takes no window")
     max_context = config.max_context or default_max_context(trained if most is None else most)
     if most is not None and max_context > most:
-        raise OptionError(f"max_context is {max_context}, and this model has places for {most} tokens; choose at most {most}")
+        raise OptionError(
+            f"max_context is {max_context}, and this model has places for {most} tokens; choose at most {most}"
+        )
     if max_context > LONGEST_TEXT:
         raise OptionError(f"max_context is {max_context}; an encoder reads at most {LONGEST_TEXT} tokens at once")
     return replace(

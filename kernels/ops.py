@@ -94,7 +94,7 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[-1].inputs[0] if self.makes_logits else self.output
+        return self.ops[self._last_matrix()].inputs[0] if self.makes_logits else self.output
 
     @property
     def is_causal(self) -> bool:
@@ -109,8 +109,12 @@ class Program:
 
     def without_logits(self) -> Program:
         """The program that ends in the hidden states."""
-        ops = self.ops[:-1] if self.makes_logits else self.ops
+        ops = self.ops[: self._last_matrix()] if self.makes_logits else self.ops
         return replace(self, ops=ops, output=self.hidden, makes_logits=False)
+
+    def _last_matrix(self) -> int:
+        """Its place: logits may be scaled or capped behind it."""
+        return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,10 @@ class Builder:
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes (p - mean) / sqrt(variance + epsilon) * weight + bias
-        (Ba et al. 2016)."""
+        (Ba et al. 2016).
+
+        weight, bias: as long as a part; or of shape (groups, length of a part), then each part has its own.
+        """
         attributes = {"epsilon": epsilon, "groups": groups, "bias": bias is not None}
         return self._append("layer_norm", (x,), x.width, (weight, bias), **attributes)
 

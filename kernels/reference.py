@@ -108,7 +108,10 @@ def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floa
 
 
 def layer_norm(x: Floats, weight: Floats, bias: Floats | None, epsilon: float, groups: int = 1) -> Floats:
-    """Each of `groups` parts p of a row of x f32[T, W] -> (p - mean) / sqrt(variance + epsilon) * weight + bias."""
+    """Each of `groups` parts p of a row of x f32[T, W] -> (p - mean) / sqrt(variance + epsilon) * weight + bias.
+
+    weight and bias: f32[W / groups] or f32[groups, W / groups].
+    """
     parts = x.reshape(len(x), groups, x.shape[1] // groups)
     parts = parts - np.mean(parts, axis=-1, keepdims=True, dtype=np.float32)
     variance = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)

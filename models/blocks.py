@@ -131,9 +131,7 @@ class Blocks:
         self.w.check_all_used(self._architecture)
         return self.b.finish(self.b.logit_rows(x), makes_logits=False, pooling=head)
 
-    def finish(
-        self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, softmax_of_scores: bool = False
-    ) -> Program:
+    def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, softmax_of_scores: bool = False) -> Program:
         """The last norm and the logits, by the embedding's matrix if the file has no other: the whole program.
 
         scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap. softmax_of_scores: of rerankers.

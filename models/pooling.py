@@ -13,9 +13,7 @@ from .hparams import HParams
 from .weights import Weights
 
 
-def read_pooling(
-    h: HParams, w: Weights, hidden: int, of_scores: str = "cls", softmax: bool = False
-) -> Pooling:
+def read_pooling(h: HParams, w: Weights, hidden: int, of_scores: str = "cls", softmax: bool = False) -> Pooling:
     """How this file pools; "mean" where it does not say, "rank" if it has a matrix that makes scores.
 
     of_scores: the token whose hidden state scores are made of, "cls" or "last". softmax: of the scores.

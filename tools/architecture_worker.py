@@ -78,7 +78,11 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     tokens = [{"id": i, "content": f"t{i}"} for i in range(int(config["vocab_size"]))]
     vocabulary = {
-        "model": {"type": "WordPiece" if recipe.vocabulary == "wordpiece" else "BPE", "vocab": {t["content"]: t["id"] for t in tokens}, "merges": []},
+        "model": {
+            "type": "WordPiece" if recipe.vocabulary == "wordpiece" else "BPE",
+            "vocab": {t["content"]: t["id"] for t in tokens},
+            "merges": [],
+        },
         "added_tokens": tokens[:3],
     }
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary))

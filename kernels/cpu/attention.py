@@ -193,7 +193,10 @@ def _set_bounds(op, positions, start, is_sinks, rows, highest, bounds):
     window = arg(op, 15)
     for i in range(rows):
         position = load_i64(positions + 8 * (i // arg(op, 12)))
-        begin, end = position - window + 1 - start if window > 0 else 0, min(position + arg(op, 26), highest) + 1 - start
+        begin, end = (
+            position - window + 1 - start if window > 0 else 0,
+            min(position + arg(op, 26), highest) + 1 - start,
+        )
         if is_sinks:
             begin, end = 0, min(arg(op, 18), begin)
         store_i64(bounds + 16 * i, begin)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
 from . import cache_kernels, isa, lower, objects, slots, tasks, threads, vocabulary, weights
+from .machine import CacheGroup, Machine, Place, Shape
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
 from .rope_table import RopeTable
@@ -90,12 +91,19 @@ class CpuBackend:
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
-        self.vocab_size = self.weights.matrices[_vocabulary_matrix(program)].rows
+        self.vocab_size = self._num_ids()
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._make_machine(cache)
 
     # ---- made once ----
+    def _num_ids(self) -> int:
+        """Token ids there are: logits of a row, or rows of an encoder's table."""
+        if self.program.makes_logits:
+            return self.program.output.width
+        tables = (op for op in self.program.ops if op.name == "embed" and op.attributes["by"] == "token_ids")
+        return self.weights.matrices[next(tables).weights[0]].rows
+
     def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int | None) -> None:
         rows = _whole_tiles(max_tokens)
         self.max_tokens = max_tokens
@@ -119,7 +127,7 @@ class CpuBackend:
             b.index: _room(b, _whole_tiles(MAX_LOGIT_ROWS) if b.head else rows, self._parts) for b in plan.buffers
         }
         self._groups = [
-            lower.CacheGroup(
+            CacheGroup(
                 aligned(self._max_tasks * 8 * slots.TASK_WORDS).view(np.int64).reshape(-1, slots.TASK_WORDS),
                 aligned(rows * 24).view(np.int64).reshape(-1, 3),
                 columns,
@@ -135,7 +143,7 @@ class CpuBackend:
             )
             for group in range(len(self._groups))
         ]
-        machine = lower.Machine(
+        machine = Machine(
             kernels=self._kernels,
             threads=self.threads.count,
             parts=self._parts,
@@ -152,7 +160,7 @@ class CpuBackend:
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
         self._steps["hidden"] = [], hidden_steps
-        self._tapes: dict[tuple[str, lower.Shape], lower.LoweredTape] = {}
+        self._tapes: dict[tuple[str, Shape], lower.LoweredTape] = {}
         self._logits = self._rows(plan.head[-1].out)
         self._hidden = self._rows(hidden_steps[-1].out) if hidden_steps else self._logits[:0]
         if not self.program.makes_logits:
@@ -180,10 +188,10 @@ class CpuBackend:
             self._tapes[part, shape] = lower.lower(self._machine, shape, *self._steps[part])
         return self._tapes[part, shape]
 
-    def _shape(self, tokens: int) -> lower.Shape:
+    def _shape(self, tokens: int) -> Shape:
         """How so many tokens are multiplied."""
         rows = tokens * self._parts
-        return lower.Shape(rows if rows <= 2 else 4, rows >= lower.PANEL_ROWS)
+        return Shape(rows if rows <= 2 else 4, rows >= lower.PANEL_ROWS)
 
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
@@ -274,13 +282,6 @@ def max_reach(layers: Sequence[CacheLayer], max_context: int | None, max_tokens:
     return reach
 
 
-def _vocabulary_matrix(program: Program) -> str:
-    """The matrix with a row for each token id."""
-    if program.makes_logits:
-        return program.ops[-1].weights[0]
-    return next(op.weights[0] for op in program.ops if op.name == "embed" and op.attributes["by"] == "token_ids")
-
-
 def _rope_key(op: Op) -> RopeKey:
     return op.attributes["rope"], op.weights[0] if op.weights else None, op.attributes["last_position"]
 
@@ -289,8 +290,8 @@ def kernel_names(
     program: Program, source: weights.Source, cache_formats: tuple[str, str] = ("f16", "f16")
 ) -> list[str]:
     """Names of all kernels that running the program takes, with a cache of these formats of K and V."""
-    of_cache = cache_kernels.names(*cache_formats).values()
-    return [*threads.KERNELS, *lower.KERNELS, *vocabulary.KERNELS, *of_cache, *weights.kernel_names(program, source)]
+    of_cache, of_weights = cache_kernels.names(*cache_formats).values(), weights.kernel_names(program, source)
+    return [*threads.KERNELS, *lower.kernel_names(program), *vocabulary.KERNELS, *of_cache, *of_weights]
 
 
 def _attention_width(op: Op, program: Program) -> int:
@@ -313,6 +314,6 @@ def _room(buffer: Buffer, rows: int, parts: int) -> NDArray[np.uint8]:
     return aligned(rows * lower.row_stride(buffer.width))
 
 
-def _place(buffer: Buffer, memory: NDArray[np.uint8]) -> lower.Place:
+def _place(buffer: Buffer, memory: NDArray[np.uint8]) -> Place:
     stride = buffer.width // 32 if buffer.quantised else lower.row_stride(buffer.width)
-    return lower.Place(address(memory), stride)
+    return Place(address(memory), stride)

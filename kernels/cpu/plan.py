@@ -14,6 +14,11 @@ from dataclasses import dataclass, field, replace
 from ..ops import Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
 
+_SEND_ROWS = frozenset(("rms_norm", "layer_norm", "gated", "activate", "multiply", "scale", "softcap", "columns"))
+"""Ops that can add their rows to what is there, or quantise them: each value is read before it is written."""
+_IN_PLACE = frozenset(("rope", "activate", "multiply", "scale", "softcap"))
+"""Ops that can write over their first input."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -98,7 +103,7 @@ class _Planner:
             # A float32 matrix would read rows of x that other threads have added to already.
             plain = not maker.attributes["bias"] and (x not in maker.inputs or self.reads_int8(maker.weights[0]))
         else:
-            plain = maker.name == "rms_norm"
+            plain = maker.name in _SEND_ROWS
         known = self.maker[x.index] < j
         return plain and known and self.uses[y.index] == [i] and all(u <= j or u == i for u in self.uses[x.index])
 
@@ -153,18 +158,14 @@ class _Planner:
 
     def _append(self, steps: list[Step], i: int, op: Op) -> None:
         as_float, as_int8 = self._needs(op.output)
-        if op.name == "rope":
-            alone = self.uses[op.inputs[0].index] == [i]  # then it works in place
-            out = self.floats[op.inputs[0].index] if alone else self._take(op.output.width, False)
-            self.floats[op.output.index] = out
-            steps.append(self._step(op, out, STORE))
-        elif as_int8 and not as_float and self._can_quantise(op):
+        if as_int8 and not as_float and self._can_quantise(op):
             self.int8[op.output.index] = out = self._take(op.output.width, True)
             steps.append(self._step(op, out, QUANTISE))
             return
-        else:
-            self.floats[op.output.index] = out = self._take(op.output.width, False)
-            steps.append(self._step(op, out, STORE))
+        in_place = op.name in _IN_PLACE and self.uses[op.inputs[0].index] == [i]  # nothing else reads what it changes
+        out = self.floats[op.inputs[0].index] if in_place else self._take(op.output.width, False)
+        self.floats[op.output.index] = out
+        steps.append(self._step(op, out, STORE))
         self._quantise_if_read(steps, op.output)
 
     def _quantise_if_read(self, steps: list[Step], value: Value) -> None:
@@ -177,7 +178,7 @@ class _Planner:
     def _can_quantise(op: Op) -> bool:
         if op.name == "attention":
             return bool(op.output.width // op.attributes["num_heads"] % 32 == 0)
-        return op.name == "gated" or (op.name == "rms_norm" and op.attributes["groups"] == 1)
+        return op.name in _SEND_ROWS and op.attributes.get("groups", 1) == 1
 
     def _step(self, op: Op, out: Buffer, how: int) -> Step:
         int8 = op.name == "linear" and self.reads_int8(op.weights[0])

@@ -34,7 +34,7 @@ SPLIT = 256  # tokens of a split, at absolute positions: results do not depend o
 # ---- how an elementwise op sends its rows out, and which activation it applies ----
 STORE, ADD, QUANTISE = 0, 1, 2
 PAIRS = 2  # flag beside ADD = 1 of a matrix kernel: rows of activations come in pairs, whose products are added
-SILU, GELU = 0, 1
+SILU, GELU, GELU_ERF, RELU, SIGMOID, SOFTPLUS, IDENTITY = range(7)
 
 # ---- bytes of one query row's softmax state behind its sums: f32 top, and from byte 32 on eight lanes of its weights' sum ----
 SOFTMAX_STATE_BYTES = 64
