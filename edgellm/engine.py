@@ -24,7 +24,6 @@ from .scheduler import Scheduler, Work
 from .sequence import Sequence
 from .speculative import Speculator
 
-
 ENCODERS_ONLY = "this model makes vectors of texts and writes none: use LLM.embed or LLM.rerank (edgellm embed)"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .pooling import Pooling
+from .pooling import NO_HEAD, Pooling
 
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
 """silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
@@ -89,7 +89,7 @@ class Program:
     output: Value
     cache_layers: tuple[CacheLayer, ...]
     makes_logits: bool = True
-    pooling: Pooling = Pooling()
+    pooling: Pooling = NO_HEAD
 
     @property
     def hidden(self) -> Value:
@@ -210,7 +210,8 @@ class Builder:
         """Append k and v to the sequence's cache, then softmax(scale q k^T) v over the positions in reach.
 
         Reach of position p: 0..p, or p - window + 1..p and 0..num_sink_tokens - 1; where the layer is not causal, all of
-        the sequence or p - window + 1..p + window - 1. Query head h uses kv head h // (num_heads / num_kv_heads). softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
+        the sequence or p - window + 1..p + window - 1. Query head h uses kv head h // (num_heads / num_kv_heads).
+        softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
         sinks: f32[num_heads], per head a score of a token without a value, which takes part in the softmax (GPT-OSS).
         sink_q: the queries that meet sink tokens which have left the window (Xiao et al. 2023, arXiv:2309.17453, turns
         them as if the sinks lay right before it); q if None.
@@ -259,6 +260,6 @@ class Builder:
         """Keep only the rows of the batch whose logits are wanted; ops after it work on those."""
         return self._append("logit_rows", (x,), x.width)
 
-    def finish(self, output: Value, makes_logits: bool = True, pooling: Pooling = Pooling()) -> Program:
+    def finish(self, output: Value, makes_logits: bool = True, pooling: Pooling = NO_HEAD) -> Program:
         """The program whose result is `output`: logits, or hidden states."""
         return Program(tuple(self._ops), output, tuple(self._layers), makes_logits, pooling)

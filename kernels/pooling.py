@@ -51,6 +51,10 @@ class Pooling:
         return tuple(name for d in (*self.dense, *self.scores) for name in (d.weight, d.bias) if name is not None)
 
 
+NO_HEAD = Pooling()
+"""For a file that says nothing: vectors are means, and there are no scores."""
+
+
 def pool(hidden: NDArray[np.float32], kind: str) -> Doubles:
     """f32[n, E] of a whole text -> f64[E]; kind: "mean", "cls" or "last". Where only the last row is given, that is it."""
     if kind == "mean":

@@ -24,7 +24,8 @@ _EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer
 class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
-    norm: "rms" or "layer". is_causal: False where tokens see those behind them too. kv_heads: of each layer. Every method raises ModelFileError or UnsupportedError that names the
+    norm: "rms" or "layer". is_causal: False where tokens see those behind them too. kv_heads: of each layer.
+    Every method raises ModelFileError or UnsupportedError that names the
     key or tensor at fault.
     """
 
