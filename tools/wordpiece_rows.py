@@ -42,7 +42,7 @@ TEXTS = [
     "\u00ad soft\u00adhyphen \u2028line\u2029paragraph\u0085next",
     "\x1b[0m escape \x7f",
 ]
-PAIRS = [("hello", "the and"), ("", "of"), ("you that", ""), ("caf\u00e9 \u4f60", "it is \U0001f600")]
+PAIRS = [("hello", "the and"), ("", "of"), ("caf\u00e9 \u4f60", "it is \U0001f600")]
 
 
 def make_rows(folder: Path, is_cased: bool) -> dict[str, Any]:
