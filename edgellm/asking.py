@@ -20,6 +20,7 @@ from .stream import Stream
 
 if TYPE_CHECKING:
     from .chat_stream import ChatStream
+    from .embedding import Text
     from .llm import LLM
     from .tool_calls import Turn
 
@@ -38,6 +39,7 @@ def ask(llm: LLM, prompt: str | Iterable[int], params: SamplingParams | None, op
     """Check a request to continue a prompt. options: callbacks, and fields that replace those of params."""
     created_s = time.perf_counter()
     llm._require_open()
+    llm.loaded.engine.require_writer()
     callbacks, fields = split_callbacks(options)
     return Question(prompt_ids(llm, prompt), merge_params(params, fields), callbacks, created_s)
 
@@ -50,6 +52,7 @@ def ask_chat(
 
     created_s = time.perf_counter()
     llm._require_open()
+    llm.loaded.engine.require_writer()
     template = llm.loaded.template
     if template is None:
         raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
@@ -62,6 +65,22 @@ def ask_chat(
     turn = llm.chat_format.begin(messages, request)
     ids = template.render_ids(turn.messages, tools=turn.tools, documents=documents, template_args=template_args)
     return Question(ids, turn.constrain(merged, ids), callbacks, created_s, turn)
+
+
+def embed_texts(llm: LLM, texts: str | Iterable[str | Iterable[int]]) -> list[Text]:
+    """Return the ids of texts to embed: with what the model wants before and behind them, and never none."""
+    from .embedding import Text
+
+    llm._require_open()
+    tokenizer = llm.tokenizer
+    found = []
+    for text in [texts] if isinstance(texts, str) else texts:
+        if isinstance(text, str):
+            ids = list(tokenizer.encode(text, add_bos=tokenizer.add_bos, add_eos=tokenizer.add_eos))
+        else:
+            ids = whole_numbers(text)
+        found.append(Text(ids if ids or tokenizer.bos_id is None else [tokenizer.bos_id]))
+    return found
 
 
 def begin(llm: LLM, question: Question, after: Sequence | None = None) -> Stream:

@@ -56,6 +56,7 @@ def make_batch(
         logit_rows += range(len(token_ids) - num_logit_rows(work), len(token_ids))
         hidden_rows += range(len(token_ids) - num_hidden_rows(work), len(token_ids))
     counts = [work.num_rows for work in works]
+    with_types = any(work.sequence.token_types is not None for work in works)
     positions = [np.arange(w.sequence.num_cached, w.sequence.num_cached + w.num_rows, dtype=np.int64) for w in works]
     return Batch(
         token_ids=np.array(token_ids, np.int32),
@@ -66,7 +67,13 @@ def make_batch(
         hidden_rows=np.array(hidden_rows, np.int32),
         state_reads=reads,
         state_writes=writes,
+        token_types=np.array([x for work in works for x in _token_types(work)], np.int32) if with_types else None,
     )
+
+
+def _token_types(work: Work) -> list[int]:
+    start, types = work.sequence.num_cached, work.sequence.token_types
+    return [0] * work.num_rows if types is None else types[start : start + work.num_rows]
 
 
 def _plan_states(works: ListOf[Work], states: StateCache) -> NDArray[np.int32]:

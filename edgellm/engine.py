@@ -17,12 +17,14 @@ from .batch import make_batch, split_hidden, split_logits
 from .cache.kv import KVCache
 from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
-from .errors import ContextError, EdgeLLMError, OptionError
+from .errors import ContextError, EdgeLLMError, OptionError, UnsupportedError
 from .kernels.ops import Aborted
 from .runner import Backend, Runner
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
 from .speculative import Speculator
+
+ENCODERS_ONLY = "this model makes vectors of texts and writes none: use LLM.embed or LLM.rerank (edgellm embed)"
 
 
 def default_max_context(trained: int | None) -> int:
@@ -37,6 +39,7 @@ class Engine:
     eog_ids: ids that end a sequence. The engine closes backend and cache.
     speculator: guesses ids that a step checks; None for none.
     reach: tokens that a token can see at most, where a window was chosen; None if nothing is dropped.
+    is_encoder: the backend makes hidden states and no logits, of texts that are computed in one piece.
     max_context: tokens a sequence may hold; None for no end, which is where a window was chosen.
     """
 
@@ -48,16 +51,18 @@ class Engine:
         eog_ids: Collection[int] = (),
         reach: int | None = None,
         speculator: Speculator | None = None,
+        is_encoder: bool = False,
     ) -> None:
         self.runner = backend if isinstance(backend, Runner) else Runner(backend, cache)
         self.config = config
         self.max_context = cache.max_context if reach is None else None
         self.reach = reach
+        self.is_encoder = is_encoder
         self.vocab_size = self.runner.vocab_size
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
-        self._scheduler = Scheduler(cache, config.prefill_chunk)
+        self._scheduler = Scheduler(cache, config.prefill_chunk, in_one_piece=is_encoder)
         self._begin_guessing(speculator)
         self._plain_step_s = 0.0
         self._works: list[Work] = []  # what the step that is on computes
@@ -80,8 +85,13 @@ class Engine:
         self._begin_guessing(speculator)
 
     def check(self, sequence: Sequence) -> None:
-        """Raise what `add` would: ContextError if the prompt leaves no room, OptionError if empty or out of range."""
+        """Raise what `add` would: ContextError if the prompt leaves no room, OptionError if empty or out of range.
+
+        UnsupportedError where logits are wanted of an encoder.
+        """
         self._require_open()
+        if self.is_encoder:
+            self._check_for_encoder(sequence)
         size = sequence.num_prompt
         if size == 0:
             raise OptionError("the prompt is empty and the model has no token to begin with; give at least one token")
@@ -96,6 +106,20 @@ class Engine:
         if low < 0 or high >= self.vocab_size:
             bad = low if low < 0 else high
             raise OptionError(f"token id {bad} is out of range; this model's ids are 0 to {self.vocab_size - 1}")
+
+    def require_writer(self) -> None:
+        """Raise UnsupportedError if the model has no logits to write with."""
+        if self.is_encoder:
+            raise UnsupportedError(ENCODERS_ONLY)
+
+    def _check_for_encoder(self, sequence: Sequence) -> None:
+        if sequence.keep_hidden is None:
+            self.require_writer()
+        size, most = sequence.num_prompt, self._cache.max_context
+        if size > most:
+            raise ContextError(
+                f"the text has {size} tokens and this model reads at most {most} at once; shorten it or cut it in pieces"
+            )
 
     def num_dropped(self, num_tokens: int) -> int:
         """How many of a sequence's `num_tokens` tokens were out of sight when its last one was chosen."""

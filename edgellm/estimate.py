@@ -91,7 +91,7 @@ def find(model: str) -> Path:
 def _reckon(file: GGUFFile, config: EngineConfig) -> Estimate:
     architecture = str(file.require("general.architecture"))
     program = models.get(architecture).build(file.metadata, file.tensors)
-    config = settle(config, models.context_length(file.metadata))
+    config = settle(config, models.context_length(file.metadata), program)
     if config.window is not None:
         program = with_window(program, config.window, config.sinks)
     raw, formats = weights.raw_matrices(program, file), config.cache_formats

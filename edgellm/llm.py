@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .chat_stream import ChatStream
+    from .embedding import Head
     from .estimate import Estimate
     from .loader import LoadedModel
+    from .reranking import Ranking
     from .tokenizer.stream import HasTokenBytes, TextStream
     from .tool_calls import ChatFormat, ToolLike
 
@@ -272,17 +274,48 @@ class LLM:
         return sequence.logits
 
     def embed(
-        self, texts: str | Iterable[str | Iterable[int]], *, pooling: str = "mean", normalize: bool = True
+        self, texts: str | Iterable[str | Iterable[int]], *, pooling: str | None = None, normalize: bool = True
     ) -> NDArray[np.float32]:
-        """Return f32[N, hidden_size], a vector for each text (or list of ids): what the model makes of it.
+        """Return f32[N, size], a vector for each text (or list of ids): what the model makes of it. All texts are one batch.
 
-        pooling: "mean" of the hidden states of all tokens after the final norm, or those of the "last". normalize: to length 1.
+        pooling: "mean" of the hidden states of all tokens after the final norm, those of the first token ("cls") or of the
+        "last"; None: as the file says, mean if it does not. normalize: to length 1. Write what the model wants before a text
+        ("query: ", an instruction) into it.
         Raises OptionError, and ContextError for a text of more than max_context tokens.
         """
         from .embedding import embed
 
-        prompts = [asking.prompt_ids(self, text) for text in ([texts] if isinstance(texts, str) else texts)]
-        return embed(self._shared, prompts, self.loaded.program.hidden.width, pooling, normalize)
+        return embed(self._shared, self._head, asking.embed_texts(self, texts), pooling, normalize)
+
+    def embed_tokens(
+        self, texts: str | Iterable[str | Iterable[int]], *, normalize: bool = False
+    ) -> list[NDArray[np.float32]]:
+        """Return f32[n, hidden_size] for each text: the hidden state of each of its n tokens. Raises as `embed`."""
+        from .embedding import embed_tokens
+
+        return embed_tokens(self._shared, asking.embed_texts(self, texts), normalize)
+
+    def rerank(self, query: str, documents: Iterable[str]) -> Ranking:
+        """Say how well each document fits the query: `scores` in their order, `order` with the best first. All are one batch.
+
+        Raises UnsupportedError for a model that gives no scores, ContextError for a pair that is too long.
+        """
+        from .embedding import score
+        from .reranking import Ranking, write_pair
+
+        self._require_open()
+        self._head.require_scores()
+        metadata = self.loaded.file.metadata
+        pairs = [write_pair(self.tokenizer, metadata, query, document) for document in documents]
+        return Ranking(score(self._shared, self._head, pairs))
+
+    @cached_property
+    def _head(self) -> Head:
+        from .embedding import Head
+
+        program = self.loaded.program
+        self._require_open()
+        return Head(program.pooling, self.loaded.file, program.hidden.width)
 
     def save_state(self, path: str | os.PathLike[str]) -> int:
         """Write to a file what the cache holds of earlier prompts and answers, for `load_state`. -> their tokens.

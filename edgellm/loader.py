@@ -20,6 +20,7 @@ from .cache.memory import read_bytes
 from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .engine import Engine, default_max_context
+from .errors import OptionError
 from .gguf import GGUFFile, open_gguf
 from .kernels.context_rope import with_context
 from .kernels.cpu.backend import CpuBackend
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from .cache.disk import DiskCache
 
 Progress = Callable[[str, int, int], None]
+LONGEST_TEXT = 1 << 14
+TEXTS_AT_ONCE = 16
+"""Texts that an encoder reads in one step, if they fit: weights are then read once for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     program = models.get(architecture).build(file.metadata, file.tensors)
     text = _Later(lambda: _read_text(file))
     try:
-        config = settle(config, models.context_length(file.metadata))
+        config = settle(config, models.context_length(file.metadata), program)
         program = _limit(program, config)
         cache_advice.warn(config, file)
         backend, cache = _make_backend(file, program, config, progress)
@@ -143,7 +147,8 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
     dropping = None if config.window is None else reach(program.cache_layers)
-    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, speculator)
+    is_encoder = not program.makes_logits
+    engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, speculator, is_encoder)
     return LoadedModel(
         path=Path(file.path),
         architecture=architecture,
@@ -162,18 +167,44 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
     )
 
 
-def settle(config: EngineConfig, trained: int | None) -> EngineConfig:
+def settle(config: EngineConfig, trained: int | None, program: Program | None = None) -> EngineConfig:
     """Fill in what was left to us: either max_context, or a window and no end of the context.
 
     trained: tokens the model was trained on at once, None if the file does not say. A window that begins where the context
-    is full is as long as the context: until then nothing differs by a bit.
+    is full is as long as the context: until then nothing differs by a bit. program: None for one that writes text.
+    Raises OptionError for what the program cannot do.
     """
+    if program is not None and not program.makes_logits:
+        return _settle_encoder(config, trained, program.max_positions)
     if config.window is not None:
         return config
     max_context = config.max_context or default_max_context(trained)
     if config.on_full == "window":
         return replace(config, max_context=None, window=max_context)
     return replace(config, max_context=max_context, prefill_chunk=min(config.prefill_chunk, max_context))
+
+
+def _settle_encoder(config: EngineConfig, trained: int | None, most: int | None) -> EngineConfig:
+    """Texts are computed in one piece, several at once, and nothing is kept of them."""
+    if config.window is not None or config.on_full == "window":
+        raise OptionError("this model reads a text in one piece and sees all of it: it takes no window")
+    max_context = config.max_context or default_max_context(trained if most is None else most)
+    if most is not None and max_context > most:
+        raise OptionError(
+            f"max_context is {max_context}, and this model has places for {most} tokens; choose at most {most}"
+        )
+    if max_context > LONGEST_TEXT:
+        raise OptionError(f"max_context is {max_context}; an encoder reads at most {LONGEST_TEXT} tokens at once")
+    return replace(
+        config,
+        max_context=max_context,
+        prefill_chunk=max(config.prefill_chunk, max_context),
+        max_sequences=max(config.max_sequences, TEXTS_AT_ONCE),
+        spec="off",
+        draft_model=None,
+        spec_corpus=False,
+        disk_cache=0,
+    )
 
 
 def _limit(program: Program, config: EngineConfig) -> Program:

@@ -51,11 +51,15 @@ class Scheduler:
     pending: never more than prefill_chunk + max_sequences tokens. A sequence grows by at most prefill_chunk, so a window
     can always take back a guess.
 
-    guess: says what may follow, None for no guesses.
+    guess: says what may follow, None for no guesses. in_one_piece: tokens see those behind them, so a step takes the whole of a
+    sequence, of at most prefill_chunk tokens, and nothing it computed is of use to others.
     """
 
-    def __init__(self, cache: KVCache, prefill_chunk: int, guess: Guess | None = None) -> None:
+    def __init__(
+        self, cache: KVCache, prefill_chunk: int, guess: Guess | None = None, in_one_piece: bool = False
+    ) -> None:
         self.guess = guess
+        self._in_one_piece = in_one_piece
         self._cache = cache
         self._prefill_chunk = prefill_chunk
         self._waiting: deque[Sequence] = deque()
@@ -94,6 +98,8 @@ class Scheduler:
             if sequence.state is not SequenceState.RUNNING or sequence.is_ahead:
                 continue  # it gave way to an older one just now, or its reader is far behind
             count = sequence.num_pending
+            if self._in_one_piece and count > budget:
+                continue
             if count > 1:
                 count = min(count, budget)
                 budget -= count
@@ -141,7 +147,8 @@ class Scheduler:
                 if not idle:
                     return
                 self._give_way(idle[-1])
-            sequence.start(*self._cache.open(() if sequence.wants_all_rows else sequence.token_ids))
+            is_new = self._in_one_piece or sequence.wants_all_rows
+            sequence.start(*self._cache.open(() if is_new else sequence.token_ids))
             self._waiting.remove(sequence)
             self._running.append(sequence)
 
@@ -152,7 +159,7 @@ class Scheduler:
 
     def _is_being_read(self, sequence: Sequence) -> bool:
         """True if the whole prompt of a new sequence is that of one whose prompt is on its way into the cache."""
-        if sequence.num_output or sequence.wants_all_rows:
+        if sequence.num_output or sequence.wants_all_rows or self._in_one_piece:
             return False
         reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.wants_all_rows)
         return any(x.num_prompt == sequence.num_prompt and x.prompt_ids == sequence.token_ids for x in reading)
@@ -180,4 +187,5 @@ class Scheduler:
         self._waiting.appendleft(sequence)
 
     def _keep(self, sequence: Sequence) -> None:
-        self._cache.keep(sequence.slot, sequence.token_ids[: sequence.num_cached])
+        if not self._in_one_piece:
+            self._cache.keep(sequence.slot, sequence.token_ids[: sequence.num_cached])

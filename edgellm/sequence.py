@@ -31,6 +31,7 @@ class Sequence:
     prompt_ids: list of token ids. params: how tokens are chosen.
     keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
     keep_hidden: collect the hidden states of "all" prompt positions, or of the "last", in `hidden`, f32[n, E]; generate nothing.
+    token_types: which part of its text each id is of, None: all are of the first.
     chooser: chooses its ids; one that follows params alone if None.
     after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
@@ -55,6 +56,7 @@ class Sequence:
         after: Sequence | None = None,
         keep_logits: bool = False,
         keep_hidden: str | None = None,
+        token_types: list[int] | None = None,
         created_s: float | None = None,
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
@@ -64,6 +66,7 @@ class Sequence:
         self.after = after
         self.keep_logits = keep_logits
         self.keep_hidden = keep_hidden
+        self.token_types = token_types
         self.num_ready = 0
         self.num_drafted = 0
         self.num_accepted = 0

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .pooling import NO_HEAD, Pooling
 from .recurrent_ops import RecurrentOps
 
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
@@ -94,6 +95,8 @@ class CacheLayer:
 
     num_sink_tokens: first tokens of a sequence that stay in reach beside the window; 0 without a window.
     value_dim: width of a head of V; None: head_dim, that of K.
+    is_causal: False where tokens also see those behind them, as far as before them; such a layer keeps nothing for later
+    batches, and a batch holds the whole of each of its sequences.
     """
 
     num_kv_heads: int
@@ -101,6 +104,7 @@ class CacheLayer:
     window: int | None = None
     num_sink_tokens: int = 0
     value_dim: int | None = None
+    is_causal: bool = True
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -142,21 +146,39 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A network: its ops in order, the value that holds the logits, and what its attention ops and ops with a state keep."""
+    """A network: its ops in order, the value that holds the logits, and what its attention ops and ops with a state keep.
+
+    makes_logits: False where `output` holds hidden states, of which nothing makes logits. pooling: what makes one vector of
+    a text's hidden states.
+    """
 
     ops: tuple[Op, ...]
     output: Value
     cache_layers: tuple[CacheLayer, ...]
     state_layers: tuple[StateLayer, ...] = ()
+    makes_logits: bool = True
+    pooling: Pooling = NO_HEAD
 
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[self._last_matrix].inputs[0]
+        return self.ops[self._last_matrix].inputs[0] if self.makes_logits else self.output
+
+    @property
+    def is_causal(self) -> bool:
+        """False where a token sees what follows it, so that a text is computed in one piece."""
+        return all(layer.is_causal for layer in self.cache_layers)
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens that a text can have, where each position has a vector of its own; None for no such end."""
+        sizes = [op.attributes["rows"] for op in self.ops if op.name == "embed" and op.attributes["by"] == "positions"]
+        return min(sizes, default=None)
 
     def without_logits(self) -> Program:
-        """The program that ends there."""
-        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
+        """The program that ends in the hidden states."""
+        ops = self.ops[: self._last_matrix] if self.makes_logits else self.ops
+        return replace(self, ops=ops, output=self.hidden, makes_logits=False)
 
     @property
     def _last_matrix(self) -> int:
@@ -176,6 +198,7 @@ class Batch:
     state_writes: i32[T]: the record that gets the state after a token, NO_RECORD for most. The last token of each sequence
         has one, and others may. No record is written twice, or written and read, in one batch; record 0 is never written.
     Both are empty for a program without state layers.
+    token_types: i32[T], which part of its text a token is of, where models tell them apart; None: all are of the first.
     """
 
     token_ids: NDArray[np.int32]
@@ -186,6 +209,7 @@ class Batch:
     hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     state_reads: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     state_writes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    token_types: NDArray[np.int32] | None = None
 
 
 class Aborted(Exception):
@@ -210,9 +234,15 @@ class Builder(RecurrentOps):
         self._ops.append(Op(name, tuple(inputs), output, named, attributes))
         return output
 
-    def embed(self, table: str, width: int, scale: float = 1.0) -> Value:
-        """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
-        return self._append("embed", (), width, (table,), scale=scale)
+    def embed(
+        self, table: str, width: int, scale: float = 1.0, *, by: str = "token_ids", rows: int | None = None
+    ) -> Value:
+        """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width), or (rows, width).
+
+        by: "token_ids", "positions" or "token_types" of the batch.
+        """
+        assert by in ("token_ids", "positions", "token_types") and (rows is not None or by == "token_ids")
+        return self._append("embed", (), width, (table,), scale=scale, by=by, rows=rows)
 
     def rms_norm(self, x: Value, weight: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
@@ -276,14 +306,18 @@ class Builder(RecurrentOps):
     ) -> Value:
         """Append k and v to the sequence's cache, then softmax(scale q k^T) v over the positions in reach.
 
-        Reach of position p: 0..p, or p - window + 1..p and 0..num_sink_tokens - 1. Query head h uses kv head
-        h // (num_heads / num_kv_heads). softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
+        Reach of position p: 0..p, or p - window + 1..p and 0..num_sink_tokens - 1; where the layer is not causal, all of
+        the sequence or p - window + 1..p + window - 1. Query head h uses kv head h // (num_heads / num_kv_heads).
+        softcap: scores s become softcap * tanh(s / softcap) (Gemma 2); 0: no cap.
         sinks: f32[num_heads], per head a score of a token without a value, which takes part in the softmax (GPT-OSS).
         sink_q: the queries that meet sink tokens which have left the window (Xiao et al. 2023, arXiv:2309.17453, turns
         them as if the sinks lay right before it); q if None.
         """
-        self._layers.append(layer)
-        index = len(self._layers) - 1
+        if layer.is_causal or layer not in self._layers:
+            self._layers.append(layer)
+            index = len(self._layers) - 1
+        else:  # nobody reads it after this op: all such ops use one place
+            index = self._layers.index(layer)
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
         attributes = {"layer": index, "scale": scale, "softcap": softcap, "again": False}
         width = num_heads * layer.dims[1]
@@ -389,6 +423,7 @@ class Builder(RecurrentOps):
         """Keep only the rows of the batch whose logits are wanted; ops after it work on those."""
         return self._append("logit_rows", (x,), x.width)
 
-    def finish(self, logits: Value) -> Program:
-        """The program whose result is `logits`."""
-        return Program(tuple(self._ops), logits, tuple(self._layers), tuple(self._states))
+    def finish(self, output: Value, makes_logits: bool = True, pooling: Pooling = NO_HEAD) -> Program:
+        """The program whose result is `output`: logits, or hidden states."""
+        layers, states = tuple(self._layers), tuple(self._states)
+        return Program(tuple(self._ops), output, layers, states, makes_logits, pooling)

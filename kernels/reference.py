@@ -25,24 +25,32 @@ def run(
     weights: Mapping[str, Floats],
     token_ids: Sequence[int] | Integers,
     logit_rows: Sequence[int] | Integers | None = None,
+    token_types: Sequence[int] | Integers | None = None,
 ) -> Floats:
-    """Compute the logits of a sequence.
+    """Compute the logits of a sequence, or what else is the program's output.
 
     Args:
         weights: name -> f32 array, for every weight that the program names. Each is looked up when an op needs it,
             so a mapping may make them one by one.
         token_ids: the T tokens of one sequence; token t is at position t.
         logit_rows: the N tokens whose logits are wanted, ascending; None for all.
+        token_types: which part of its text each token is of; None: all are of the first.
 
     Returns f32[N, V].
     """
     ids = np.asarray(token_ids, np.int64)
+    types = np.zeros(len(ids), np.int64) if token_types is None else np.asarray(token_types, np.int64)
+    indices = {"token_ids": ids, "positions": np.arange(len(ids)), "token_types": types}
     rows = np.arange(len(ids)) if logit_rows is None else np.asarray(logit_rows, np.int64)
     last_use = {value.index: i for i, op in enumerate(program.ops) for value in op.inputs}
     values: dict[int, Floats] = {}
     for i, op in enumerate(program.ops):
         inputs = [values[value.index] for value in op.inputs]
-        values[op.output.index] = _apply(op, inputs, [weights[name] for name in op.weights], program, ids, rows)
+        named = [weights[name] for name in op.weights]
+        if op.name == "embed":
+            values[op.output.index] = embed(indices[op.attributes["by"]], named[0], op.attributes["scale"])
+        else:
+            values[op.output.index] = _apply(op, inputs, named, program, ids, rows)
         for value in op.inputs:  # a long prompt's values do not all fit into memory
             if last_use[value.index] == i:
                 values.pop(value.index, None)
@@ -53,8 +61,6 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
     """Call the function of one op with its inputs x, its weights w and its attributes."""
     a = op.attributes
     match op.name:
-        case "embed":
-            return embed(ids, w[0], a["scale"])
         case "rms_norm":
             return rms_norm(x[0], w[0] if w else np.ones(1, np.float32), a["epsilon"], a["groups"])
         case "layer_norm":
@@ -103,9 +109,9 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
     raise AssertionError(f"the op {op.name} has no meaning here")
 
 
-def embed(token_ids: Integers, table: Floats, scale: float) -> Floats:
-    """scale * table[token_ids]: f32[T, E] from table f32[V, E]."""
-    out: Floats = table[token_ids] * np.float32(scale)
+def embed(rows: Integers, table: Floats, scale: float) -> Floats:
+    """scale * table[rows]: f32[T, E] from table f32[V, E]."""
+    out: Floats = table[rows] * np.float32(scale)
     return out
 
 
@@ -196,7 +202,8 @@ def attention(
     k = k.reshape(tokens, layer.num_kv_heads, layer.head_dim)
     v = v.reshape(tokens, layer.num_kv_heads, layer.dims[1])
     distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
-    in_window = (distance >= 0) & (distance < (layer.window or tokens + 1))
+    behind = np.abs(distance) if not layer.is_causal else distance
+    in_window = (behind >= 0) & (behind < (layer.window or tokens + 1))
     is_sink = (distance >= 0) & ~in_window & (np.arange(tokens) < layer.num_sink_tokens)[None, :]
     out: Floats = np.empty((tokens, num_heads, layer.dims[1]), np.float32)
     for head in range(num_heads):

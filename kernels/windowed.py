@@ -41,7 +41,7 @@ def with_window(program: Program, window: int, num_sink_tokens: int) -> Program:
                     turned[key] = replace(rope, output=output, attributes={**rope.attributes, "last_position": key[1]})
                 op = replace(op, inputs=(*op.inputs[:3], turned[key].output))
         ops.append(op)
-    return Program(tuple(_with_sink_ropes(ops, turned)), program.output, tuple(layers), program.state_layers)
+    return replace(program, ops=tuple(_with_sink_ropes(ops, turned)), cache_layers=tuple(layers))
 
 
 def reach(layers: Iterable[CacheLayer]) -> int | None:

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
 from . import (
+    bert,
     cohere2,
     deepseek2,
     gemma,
     gemma2,
     gemma3,
     gemma4,
+    gemma_embedding,
     glm4,
     gpt_oss,
     granite,
@@ -30,6 +32,7 @@ from . import (
     llama,
     mamba2,
     mistral3,
+    nomic_bert,
     olmo2,
     olmoe,
     phi3,
@@ -58,9 +61,11 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "bert": bert,
     "cohere2": cohere2,
     "deepseek2": deepseek2,
     "gemma": gemma,
+    "gemma-embedding": gemma_embedding,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma4": gemma4,
@@ -74,6 +79,7 @@ _MODULES: dict[str, Architecture] = {
     "llama": llama,
     "mamba2": mamba2,
     "mistral3": mistral3,
+    "nomic-bert": nomic_bert,
     "olmo2": olmo2,
     "olmoe": olmoe,
     "phi3": phi3,

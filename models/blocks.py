@@ -15,6 +15,7 @@ from ..errors import UnsupportedError
 from ..kernels.ops import Builder, CacheLayer, Program, Rope, Value
 from ..kernels.wanted_rows import keep_wanted_rows
 from .hparams import HParams
+from .pooling import read_pooling
 from .weights import HasShape, Weights
 
 EMBEDDING = "token_embd.weight"
@@ -24,7 +25,8 @@ _EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer
 class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
-    norm: "rms" or "layer". kv_heads: of each layer; 0, where some_without_attention allows it, for one without attention.
+    norm: "rms" or "layer". is_causal: False where tokens see those behind them too. kv_heads: of each layer; 0, where
+    some_without_attention allows it, for one without attention.
     Every method raises ModelFileError or UnsupportedError that names the key or tensor at fault.
     """
 
@@ -35,9 +37,10 @@ class Blocks:
         architecture: str,
         norm: Literal["rms", "layer"] = "rms",
         some_without_attention: bool = False,
+        is_causal: bool = True,
     ) -> None:
         self.h, self.w, self.b = HParams(metadata, architecture), Weights(tensors), Builder()
-        self._metadata, self._architecture, self._norm = metadata, architecture, norm
+        self._metadata, self._architecture, self._norm, self.is_causal = metadata, architecture, norm, is_causal
         self.num_layers, self.hidden = self.h.num_layers(), self.h.integer("embedding_length")
         self.num_heads = self.h.integer("attention.head_count")
         self._least_kv_heads = 0 if some_without_attention else 1
@@ -116,7 +119,7 @@ class Blocks:
             k = self.norm(k, f"blk.{i}.attn_k_norm", 1 if qk_norm == "rows" else kv_heads, qk_norm != "own heads")
         if rope is not None:
             q, k = self.b.rope(q, heads, q_rope or rope), self.b.rope(k, kv_heads, rope)
-        layer = CacheLayer(kv_heads, self.head_dim, window)
+        layer = CacheLayer(kv_heads, self.head_dim, window, is_causal=self.is_causal)
         scale = self.head_dim**-0.5 if scale is None else scale
         y = self.b.attention(q, k, v, heads, layer, scale, softcap=softcap, sinks=sinks)
         return self.linear(y, f"blk.{i}.attn_output", self.hidden)
@@ -134,11 +137,25 @@ class Blocks:
             gate, up = self.linear(x, f"{layer}_gate", size), self.linear(x, f"{layer}_up", size)
         return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
 
-    def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, norm: str = "output_norm") -> Program:
+    def finish_encoder(self, x: Value) -> Program:
+        """The whole program of an encoder, whose result is x: hidden states and no logits."""
+        head = read_pooling(self.h, self.w, self.hidden)
+        self.w.check_all_used(self._architecture)
+        return self.b.finish(self.b.logit_rows(x), makes_logits=False, pooling=head)
+
+    def finish(
+        self,
+        x: Value,
+        *,
+        scale: float = 1.0,
+        softcap: float = 0.0,
+        norm: str = "output_norm",
+        softmax_of_scores: bool = False,
+    ) -> Program:
         """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
         program.
 
-        scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap.
+        scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap. softmax_of_scores: of rerankers.
         """
         x = self.norm(x, norm)
         output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING
@@ -147,5 +164,6 @@ class Blocks:
             logits = self.b.scale(logits, scale)
         if softcap:
             logits = self.b.softcap(logits, softcap)
+        head = read_pooling(self.h, self.w, self.hidden, "last", softmax_of_scores)
         self.w.check_all_used(self._architecture)
-        return keep_wanted_rows(self.b.finish(logits))
+        return keep_wanted_rows(self.b.finish(logits, pooling=head))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..kernels.ops import Program, Rope
+from ..kernels.ops import Program, Rope, Value
 from .blocks import Blocks
 from .hparams import HParams
 from .weights import HasShape
@@ -22,18 +22,25 @@ LAYERS_OF_27B = 62
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a gemma3 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "gemma3")
+    return n.finish(write_layers(n), softcap=n.h.number_or_zero("final_logit_softcapping"))
+
+
+def write_layers(n: Blocks) -> Value:
+    """Write all but the last norm and the output. Where n is not causal, tokens see half a window to either side."""
     n.h.refuse("expert_count", "a mixture of experts")
     n.h.refuse("attn_logit_softcapping", "capped attention scores")
     scale = (n.hidden // n.num_heads if n.num_layers == LAYERS_OF_27B else n.head_dim) ** -0.5
     ropes = _ropes(n.h, n.head_dim)
     x = n.embed(scale=n.hidden**0.5)
     for i, window in enumerate(read_windows(n.h, n.num_layers, period=6)):
+        if window is not None and not n.is_causal:
+            window = window // 2 + 1
         y = n.norm(x, f"blk.{i}.attn_norm")
         y = n.attention(y, i, ropes[window is not None], qk_norm="heads", window=window, scale=scale)
         x = n.b.add(x, n.norm(y, f"blk.{i}.post_attention_norm"))
         y = n.ffn(n.norm(x, f"blk.{i}.ffn_norm"), i, "gelu")
         x = n.b.add(x, n.norm(y, f"blk.{i}.post_ffw_norm"))
-    return n.finish(x, softcap=n.h.number_or_zero("final_logit_softcapping"))
+    return x
 
 
 def _ropes(h: HParams, head_dim: int) -> tuple[Rope, Rope]:

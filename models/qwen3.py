@@ -24,4 +24,4 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
         x = n.b.add(x, n.attention(y, i, rope, qk_norm="heads"))
         y = n.norm(x, f"blk.{i}.ffn_norm")
         x = n.b.add(x, n.ffn(y, i, "silu"))
-    return n.finish(x)
+    return n.finish(x, softmax_of_scores=True)  # of yes and no, which Qwen3-Reranker's converter keeps

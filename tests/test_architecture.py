@@ -40,6 +40,7 @@ LAYERS = (
         "shared_engine",
         "waiting",
         "embedding",
+        "reranking",
         "estimate",
         "background",
     ),

@@ -77,21 +77,22 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
     config |= {"architectures": [type(model).__name__], **recipe.saved}
     (folder / "config.json").write_text(json.dumps(config))
     tokens = [{"id": i, "content": f"t{i}"} for i in range(int(config["vocab_size"]))]
+    model_type = "WordPiece" if recipe.vocabulary == "wordpiece" else "BPE"
     vocabulary = {
-        "model": {"type": "BPE", "vocab": {t["content"]: t["id"] for t in tokens}, "merges": []},
+        "model": {"type": model_type, "vocab": {t["content"]: t["id"] for t in tokens}, "merges": []},
         "added_tokens": tokens[:3],
     }
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
     sys.path[:0] = [str(source), str(source / "gguf-py"), str(HERE.parent / "tests" / "support")]
     import gguf
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
-    from tiny_vocabulary import make_bpe, make_spm
+    from tiny_vocabulary import make_bpe, make_spm, make_wordpiece
 
     hparams = ModelBase.load_hparams(folder, False)
     kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT), mmproj=False)
 
     def set_vocab(self: Any) -> None:
-        make = make_bpe if recipe.vocabulary == "bpe" else make_spm
+        make = {"bpe": make_bpe, "spm": make_spm, "wordpiece": make_wordpiece}[recipe.vocabulary]
         for key, value in (make(int(config["vocab_size"])) | recipe.metadata).items():
             add(self.gguf_writer, key, value)
 
@@ -123,16 +124,28 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
 
 
 def answer(model: Any, recipe: Any, out: Path) -> None:
-    """Compute the model's logits, or an encoder's last hidden states."""
+    """Compute the model's logits, or an encoder's last hidden states.
+
+    An encoder with token types answers again, with the text's second half of the second type; one with a classifier scores.
+    """
     import numpy as np
     import torch
 
     vocab_size = int(model.config.vocab_size)
     ids = np.random.default_rng(7).integers(3, vocab_size, recipe.tokens)
+    words, found = torch.from_numpy(ids)[None], {}
     with torch.no_grad():
-        done = model(input_ids=torch.from_numpy(ids)[None], **({} if recipe.is_encoder else {"use_cache": False}))
-    logits = done.last_hidden_state if recipe.is_encoder else done.logits
-    np.savez(out / "expected.npz", ids=ids, logits=logits[0].float().numpy())
+        if recipe.is_encoder:
+            logits = model.base_model(input_ids=words).last_hidden_state
+            if getattr(model.config, "type_vocab_size", 0) > 1:
+                types = (torch.arange(len(ids)) >= len(ids) // 2).long()[None]
+                found["typed"] = model.base_model(input_ids=words, token_type_ids=types).last_hidden_state
+            if hasattr(model, "classifier"):
+                found["scores"] = model(input_ids=words).logits
+        else:
+            logits = model(input_ids=words, use_cache=False).logits
+    arrays = {name: value[0].float().numpy() for name, value in (found | {"logits": logits}).items()}
+    np.savez(out / "expected.npz", ids=ids, **arrays)
 
 
 def main() -> None:

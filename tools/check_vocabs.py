@@ -24,7 +24,7 @@ from edgellm.gguf import open_gguf
 PACKAGE = "llama-cpp-python==0.3.36"
 INSIDE = "vendor/llama.cpp/models/"
 SEPARATOR = "\n__ggml_vocab_test__\n"
-KINDS = ("gpt2", "gemma4", "llama")  # tokenizer.ggml.model of the BPE and SPM kinds
+KINDS = ("gpt2", "gemma4", "llama", "bert")  # tokenizer.ggml.model of the BPE, SPM and WordPiece kinds
 
 
 @dataclass(frozen=True)

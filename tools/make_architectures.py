@@ -43,6 +43,7 @@ def compare(name: str, args: argparse.Namespace, source: Path, folder: Path) -> 
     model = folder / "model.gguf"
     with np.load(folder / "expected.npz") as data:
         ids, expected = data["ids"], data["logits"]
+        more = {key: data[key] for key in ("typed", "scores") if key in data}
     is_encoder = "is_encoder=True" in recipe.read_text()
     np.savez(folder / "ids.npz", ids=ids, is_encoder=is_encoder)
     result: dict[str, Any] = {"recipe": name, "peer_differs": "peer_differs=" in recipe.read_text()}
@@ -68,7 +69,8 @@ def compare(name: str, args: argparse.Namespace, source: Path, folder: Path) -> 
     if not args.check:
         DATA.mkdir(parents=True, exist_ok=True)
         (DATA / f"{name}.gguf.xz").write_bytes(packed)
-        np.savez_compressed(DATA / f"{name}.npz", ids=ids, rows=rows, logits=expected[rows])
+        more = {key: value if key == "scores" else value[rows] for key, value in more.items()}
+        np.savez_compressed(DATA / f"{name}.npz", ids=ids, rows=rows, logits=expected[rows], **more)
     return result
 
 

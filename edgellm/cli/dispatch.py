@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "one answer to one text",
     "serve": "serve models to programs, with OpenAI's interface",
     "bench": "measure prefill and decode speed, and the share of memory bandwidth they use",
+    "embed": "vectors of texts for search, or scores of documents for a query",
     "tokenize": "show the tokens of a text",
     "inspect": "say what is in a model file and what it needs",
     "doctor": "say what this machine is and what to expect of it",

@@ -91,6 +91,12 @@ def add_model(parser: Parser) -> None:
 
 def add_engine(parser: Parser, *, with_context: bool = True) -> None:
     """Add what `engine_config` reads; without --max-context where the command knows the length it needs."""
+    add_loading(parser, with_context=with_context)
+    _add_cache(parser, with_context=with_context)
+
+
+def add_loading(parser: Parser, *, with_context: bool = True) -> None:
+    """Add what matters even if nothing is kept and nothing guessed; the rest of `engine_config` stays at its defaults."""
     default = EngineConfig()
     add = parser.add_argument_group("loading").add_argument
     add("-t", "--threads", type=int, metavar="N", help="worker threads (default: one per physical core)")
@@ -106,7 +112,6 @@ def add_engine(parser: Parser, *, with_context: bool = True) -> None:
     add("--weights", default=default.weights, metavar="LAYOUT", help=layouts)
     precise = "multiply with activations of 15 bits instead of 8: nearly exact, and prefill at half speed"
     add("--precise", action="store_true", help=precise)
-    _add_cache(parser, with_context=with_context)
 
 
 def _add_cache(parser: Parser, *, with_context: bool) -> None:

@@ -1,6 +1,6 @@
 """Text <-> token ids, as the model file's own vocabulary wants it.
 
-The facade: special tokens, BOS and EOS, and bytes are handled here. Merging is `bpe.py` or `spm.py`, cutting out
+The facade: special tokens, BOS and EOS, and bytes are handled here. Merging is `bpe.py`, `spm.py` or `wordpiece.py`, cutting out
 special tokens `special.py`, what the metadata says `vocab.py`, text that comes token by token `stream.py`.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TextStream", "Tokenizer"]
 
-_KINDS = {"gpt2": "bpe", "gemma4": "bpe", "llama": "spm"}
+_KINDS = {"gpt2": "bpe", "gemma4": "bpe", "llama": "spm", "bert": "wordpiece"}
 
 
 class _Vocabulary(Protocol):
@@ -41,7 +41,7 @@ class _Vocabulary(Protocol):
 class Tokenizer:
     """The tokenizer of one model file.
 
-    kind: "bpe" or "spm". bos_id, eos_id: None where the vocabulary has none. add_bos, add_eos: what the model wants
+    kind: "bpe", "spm" or "wordpiece". bos_id, eos_id: None where the vocabulary has none. add_bos, add_eos: what the model wants
     around a prompt. eog_ids: every id that ends generation.
     """
 
@@ -184,9 +184,10 @@ class Tokenizer:
     def _read_flags(self, metadata: Mapping[str, Any]) -> None:
         add_bos = vocab.get_flag(metadata, "add_bos_token", self._vocabulary.default_add_bos)
         self.add_bos = add_bos and self.bos_id is not None
-        self.add_eos = vocab.get_flag(metadata, "add_eos_token", False) and self.eos_id is not None
+        add_eos = vocab.get_flag(metadata, "add_eos_token", self.kind == "wordpiece")
+        self.add_eos = add_eos and self.eos_id is not None
         space_prefix = vocab.get_flag(metadata, "add_space_prefix", self._vocabulary.default_space_prefix)
-        self._add_space_prefix = space_prefix and self.kind == "spm"
+        self._add_space_prefix = space_prefix and self.kind in ("spm", "wordpiece")
 
     def _make_splitter(self, metadata: Mapping[str, Any]) -> Splitter:
         def texts(*kinds: int) -> dict[str, int]:
@@ -221,6 +222,10 @@ def _make_vocabulary(kind: str, metadata: Mapping[str, Any], types: vocab.Types)
         from .bpe import BPEVocabulary
 
         return BPEVocabulary(metadata, types)
+    if kind == "wordpiece":
+        from .wordpiece import WordPieceVocabulary
+
+        return WordPieceVocabulary(metadata, types)
     from .spm import SPMVocabulary
 
     return SPMVocabulary(metadata, types)

@@ -43,6 +43,7 @@ from .slots import (
     END_SPLIT,
     FIRST_SPLIT,
     FIRST_TOKEN,
+    LAST,
     NUM_TOKENS,
     PARTIAL_ROW,
     POSITIONS,
@@ -92,8 +93,8 @@ def attend(op, ctx, thread, chunk):
     0 q, 1 bytes of a row of q, 2 K, 3 V, 4 block tables, 5 bytes of one, 6 kept, 7 ring, 8 bytes of a block, 9 of a K tile,
     10 of a V tile, 11 kv heads, 12 query heads of a kv head, 13 head_dim, 14 tasks, 15 window (0: none), 16 scale, 17 cap of
     scores (0: none), 18 sink tokens, 19 q for them, 20 partial rows, 21 bytes of one head in a partial row (sums, then
-    state), 22 ready, 23 score, 24 weigh kernel, 25 bytes of a row that ready writes, 26 value_dim. Scale and cap are in units of
-    log2.
+    state), 22 ready, 23 score, 24 weigh kernel, 25 bytes of a row that ready writes, 26 value_dim, 27 positions behind its own
+    that a row sees, as far as its task's LAST. Scale and cap are in units of log2.
     """
     task, g = arg(op, 14) + chunk // arg(op, 11) * 8 * TASK_WORDS, chunk % arg(op, 11)
     rows, stride = operand(task, NUM_TOKENS) * arg(op, 12), arg(op, 21) - SOFTMAX_STATE_BYTES
@@ -157,7 +158,9 @@ def _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, tops,
     """All tiles of one split that some row reaches, or the one of sink tokens."""
     window, dim, kept, ring = arg(op, 15), arg(op, 13), arg(op, 6), arg(op, 7)
     positions = operand(ctx, POSITIONS) + 8 * operand(task, FIRST_TOKEN)
-    lowest, highest = load_i64(positions), load_i64(positions + 8 * (operand(task, NUM_TOKENS) - 1))
+    lowest, highest = load_i64(positions), operand(task, LAST)
+    newest = load_i64(positions + 8 * (operand(task, NUM_TOKENS) - 1))
+    least = min(lowest + arg(op, 27), highest)  # what every row sees ends there
     first = max(max(lowest - window + 1 if window > 0 else 0, 0), s * SPLIT) // BLOCK_SIZE
     last = min(highest, s * SPLIT + SPLIT - 1) // BLOCK_SIZE
     if is_sinks:
@@ -171,26 +174,29 @@ def _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, tops,
         ahead = k_base + following if t < end else next_k
         start = t * BLOCK_SIZE
         # of sink tokens those that have left the window: what lies behind them may not be written yet
-        n = min(BLOCK_SIZE, (min(arg(op, 18), highest - window + 1) if is_sinks else highest + 1) - start)
+        n = min(BLOCK_SIZE, (min(arg(op, 18), newest - window + 1) if is_sinks else highest + 1) - start)
         v = v_base + block
         call_score(arg(op, 23), k_base + block, n, q, rows, dim, scores, v)
         if arg_f32(op, 17) > np.float32(0):
             cap(scores, rows, arg_f32(op, 17))
-        edge = is_sinks or start + BLOCK_SIZE - 1 > lowest or (window > 0 and start <= highest - window)
+        edge = is_sinks or start + BLOCK_SIZE - 1 > least or (window > 0 and start <= newest - window)
         if edge:
-            _set_bounds(op, positions, start, is_sinks, rows, bounds)
+            _set_bounds(op, positions, start, is_sinks, rows, highest, bounds)
         soften(scores, rows, bounds if edge else 0, rescales - PEAKS_BYTES, tops, rescales, lanes)
         call_weigh(arg(op, 24), v, n, scores, rescales, rows, arg(op, 26), sums, ahead)
         block = following
 
 
 @inline
-def _set_bounds(op, positions, start, is_sinks, rows, bounds):
+def _set_bounds(op, positions, start, is_sinks, rows, highest, bounds):
     """Which tokens of a tile each row reaches."""
     window = arg(op, 15)
     for i in range(rows):
         position = load_i64(positions + 8 * (i // arg(op, 12)))
-        begin, end = position - window + 1 - start if window > 0 else 0, position + 1 - start
+        begin, end = (
+            position - window + 1 - start if window > 0 else 0,
+            min(position + arg(op, 27), highest) + 1 - start,
+        )
         if is_sinks:
             begin, end = 0, min(arg(op, 18), begin)
         store_i64(bounds + 16 * i, begin)

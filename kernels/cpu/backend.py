@@ -96,17 +96,24 @@ class CpuBackend:
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
-        self.vocab_size = program.output.width
+        self.vocab_size = self._num_ids()
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._runs = Runs(cache.states, len(self._positions), self.threads.ctx)
         self._make_machine(cache)
 
     # ---- made once ----
+    def _num_ids(self) -> int:
+        """Token ids there are: logits of a row, or rows of an encoder's table."""
+        if self.program.makes_logits:
+            return self.program.output.width
+        tables = (op for op in self.program.ops if op.name == "embed" and op.attributes["by"] == "token_ids")
+        return self.weights.matrices[next(tables).weights[0]].rows
+
     def _make_inputs(self, max_tokens: int, max_sequences: int, max_context: int | None) -> None:
         rows = _whole_tiles(max_tokens)
         self.max_tokens = max_tokens
-        self._token_ids, self._positions, self._sequences = (np.zeros(rows, np.int64) for _ in range(3))
+        self._token_ids, self._positions, self._sequences, self._types = (np.zeros(rows, np.int64) for _ in range(4))
         self._views = [a.data for a in (self._token_ids, self._positions, self._sequences)]
         self._logit_rows = np.zeros(MAX_LOGIT_ROWS, np.int64)
         self._ropes = self._make_rope_tables(rows, max_sequences)
@@ -116,6 +123,7 @@ class CpuBackend:
         ctx = self.threads.ctx
         ctx[slots.TOKEN_IDS], ctx[slots.POSITIONS] = address(self._token_ids), address(self._positions)
         ctx[slots.SEQUENCES], ctx[slots.LOGIT_ROWS] = address(self._sequences), address(self._logit_rows)
+        ctx[slots.TOKEN_TYPES] = address(self._types)
 
     def _make_machine(self, cache: Cache) -> None:
         plan = make_plan(self.program, self.weights.reads_int8)
@@ -136,7 +144,7 @@ class CpuBackend:
         ]
         self._reaches = [
             next(
-                (x.window, x.num_sink_tokens)
+                (x.window, x.num_sink_tokens, self._task_tokens, x.is_causal)
                 for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True)
                 if g == group
             )
@@ -164,6 +172,8 @@ class CpuBackend:
         self._tapes: dict[tuple[str, Shape], lower.LoweredTape] = {}
         self._logits = self._rows(plan.head[-1].out)
         self._hidden = self._rows(hidden_steps[-1].out) if hidden_steps else self._logits[:0]
+        if not self.program.makes_logits:
+            self._logits = np.zeros((0, self.vocab_size), np.float32)
         self.hidden = np.zeros((0, self.program.hidden.width), np.float32)
 
     def _rows(self, out: Buffer) -> NDArray[np.float32]:
@@ -202,7 +212,7 @@ class CpuBackend:
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
         counts = [
-            tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
+            tasks.share_out(*group.views, batch.positions, batch.sequences, *reach)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
         counts.append(self._runs.take(batch))
@@ -221,6 +231,7 @@ class CpuBackend:
 
     def _take(self, batch: Batch, n: int) -> None:
         """Put a batch where the tapes look for it."""
+        self._types[:n] = 0 if batch.token_types is None else batch.token_types
         if n == 1:  # a decode step: NumPy's ways of doing this would be most of what Python costs
             position = int(batch.positions[0])
             self._views[0][0], self._views[1][0] = int(batch.token_ids[0]), position

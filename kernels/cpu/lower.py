@@ -38,6 +38,9 @@ PANEL_ROWS = 16
 """Rows of activations from which unpacking into panels pays."""
 
 
+_NUMBERS = {"token_ids": slots.TOKEN_IDS, "positions": slots.POSITIONS, "token_types": slots.TOKEN_TYPES}
+
+
 def kernel_names(program: Program) -> list[str]:
     """Those of KERNELS that a program needs."""
     with_state = [op.name for op in program.ops if op.name in lower_states.KERNELS]
@@ -152,6 +155,7 @@ class _Lowering(ExpertLowering, StateLowering):
             0 if table.packed else self.m.kernels[f"pack_{name}"],
             table.format.row_bytes(table.width),
             table.rows,
+            _NUMBERS[step.op.attributes["by"]],
         ]
         self._op("embed", step, arguments)
 
@@ -270,7 +274,8 @@ class _Lowering(ExpertLowering, StateLowering):
             kernels["score"],
             kernels["weigh"],
         ]
-        arguments += [cache_kernels.query_bytes(formats[0], dim), v_dim]
+        ahead = 0 if layer.is_causal else (layer.window or 1 << 40) - 1
+        arguments += [cache_kernels.query_bytes(formats[0], dim), v_dim, ahead]
         read = [cache, step.inputs[0].index, *(b.index for b in step.inputs[1 if again else 3 :])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
         sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0

@@ -22,7 +22,7 @@ from .simd import (
     splat32,
     store_f32x32,
 )
-from .slots import SCRATCH, SCRATCH_BYTES, TOKEN_IDS
+from .slots import SCRATCH, SCRATCH_BYTES
 
 AHEAD = 1024
 """Bytes that a tile alone prefetches ahead: less loses, 1024 to 2048 are equal, 4096 is worse (Zen 3)."""
@@ -94,9 +94,9 @@ def embed(op, ctx, thread, chunk):
     """One token's row of a table, times a factor.
 
     0 table, 1 units of a row, 2 bytes of a packed row group, 3 out, 4 bytes of a row of out, 5 factor, 6 expand kernel,
-    7 pack kernel (0: packed), 8 bytes of a raw row, 9 rows.
+    7 pack kernel (0: packed), 8 bytes of a raw row, 9 rows, 10 word of the context that has the address of the rows' numbers.
     """
-    token, out = load_i64(operand(ctx, TOKEN_IDS) + 8 * chunk), arg(op, 3) + chunk * arg(op, 4)
+    token, out = load_i64(operand(ctx, arg(op, 10)) + 8 * chunk), arg(op, 3) + chunk * arg(op, 4)
     group, p = token // 8, arg(op, 0) + token // 8 * arg(op, 2)
     if arg(op, 7) != 0:
         p = operand(ctx, SCRATCH) + thread * operand(ctx, SCRATCH_BYTES)

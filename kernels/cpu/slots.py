@@ -10,6 +10,7 @@ STAGES, NUM_STAGES, TIMES = 21, 22, 23
 TOKENS, LOGIT_TOKENS, LOGIT_ROWS = 24, 25, 26  # rows of the batch; rows whose logits are wanted; their address i64[N]
 TOKEN_IDS, POSITIONS, SEQUENCES = 27, 28, 29  # addresses of i64[T]
 SCRATCH, SCRATCH_BYTES = 30, 31
+TOKEN_TYPES = 33  # address of i64[T]
 ABORT = 32  # not 0: chunks are claimed and counted, but not computed; any thread may set it while a step is on
 RUNS, SAVES = 33, 34  # addresses: i64[R, RUN_WORDS], one per sequence of the batch; i64[T], see below
 PARKED = 40  # + 8 * thread: AWAKE, ASLEEP, CALLED (asleep, and Python must wake it) or AWAY
@@ -27,8 +28,8 @@ STAGE_WORDS, FIRST_OP, STAGE_CHUNKS = 2, 0, 1
 OP_WORDS, KERNEL, CHUNKS, CALLS, EACH, ARG = 40, 0, 1, 2, 3, 4
 
 # ---- an attention task: queries of adjacent tokens of one sequence, over some splits of its cache;
-# SINKS: 1 if the sink tokens that left the window come before the splits ----
-TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE, SINKS = 8, 0, 1, 2, 3, 4, 5, 6
+# SINKS: 1 if the sink tokens that left the window come before the splits; LAST: the last position that any of them sees ----
+TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE, SINKS, LAST = 8, 0, 1, 2, 3, 4, 5, 6, 7
 SPLIT = 256  # tokens of a split, at absolute positions: results do not depend on how splits are shared out
 
 # ---- a run: the adjacent tokens of one sequence in the batch, for ops with a state. Word t of SAVES is the address of the record

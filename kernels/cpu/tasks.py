@@ -44,10 +44,11 @@ def share_out(
     window: int | None,
     num_sink_tokens: int,
     block: int,
+    is_causal: bool = True,
 ) -> int:
     """Write tasks i64[n, TASK_WORDS], and per token (first partial row, rows, step) into where i64[T, 3]. -> n.
 
-    window, num_sink_tokens: the layers' reach. block: most tokens of a prefill task.
+    window, num_sink_tokens, is_causal: the layers' reach. block: most tokens of a prefill task.
     """
     count = row = 0
     for start, end in runs(sequences):
@@ -58,6 +59,9 @@ def share_out(
             n = min(step, end - first)
             low = 0 if window is None else max(0, int(positions[first]) - window + 1)
             last = int(positions[first + n - 1])
+            if not is_causal:
+                ahead = int(positions[end - 1])  # the sequence's last: all of it is in the batch
+                last = ahead if window is None else min(ahead, last + window - 1)
             splits = range(low // SPLIT, last // SPLIT + 1)
             sinks = int(window is not None and num_sink_tokens > 0 and last >= window)  # some have left a window
             pieces = [(s, s + 1, 0) for s in splits] if few else [(splits.start, splits.stop, sinks)]
@@ -66,7 +70,7 @@ def share_out(
             for token in range(n):
                 where[first + token, 0], where[first + token, 1], where[first + token, 2] = row + token, len(pieces), n
             for begin, stop, sink in pieces:
-                for word, value in enumerate((first, n, begin, stop, row, table, sink)):  # FIRST_TOKEN to SINKS
+                for word, value in enumerate((first, n, begin, stop, row, table, sink, last)):  # FIRST_TOKEN to LAST
                     tasks[count, word] = value
                 count += 1
                 row += n

@@ -66,7 +66,7 @@ def test_texts_limits_and_errors(model: Path) -> None:
     assert llm.embed([[5] * 100]).shape == (1, 64)
     with pytest.raises(ContextError, match="101 tokens and max_context is 100"):
         llm.embed([[5], [5] * 101])
-    with pytest.raises(OptionError, match="pooling must be one of mean, last, not 'max'"):
+    with pytest.raises(OptionError, match="pooling must be one of mean, cls, last, not 'max'"):
         llm.embed("a", pooling="max")
     assert not llm.loaded.engine.has_work
     llm.close()

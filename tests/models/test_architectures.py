@@ -15,6 +15,8 @@ from edgellm import LLM
 from edgellm.gguf import open_gguf
 
 architectures = pytest.mark.parametrize("name", stored.NAMES)
+writers = pytest.mark.parametrize("name", [name for name in stored.NAMES if name not in stored.ENCODERS])
+encoders = pytest.mark.parametrize("name", stored.ENCODERS)
 MAX_ERROR = 1e-4
 """Of the largest logit: float32 in another order."""
 MAX_Q8_ERROR = 0.05
@@ -55,13 +57,25 @@ def test_the_cpu_says_what_the_reference_says(name: str, form: str, files: Path)
             break
         options = {"precise": precise, "spec": "off", "cache_type_k": "f16", "cache_type_v": "f16"}
         with LLM.load(path, threads=2, **options) as llm:
-            found = llm.logits([int(i) for i in ids])[rows]
+            found = stored.answer(llm, ids)[rows]
         errors = np.sqrt(np.mean(np.square(found - expected), axis=1)) / expected.std()
         error = of_rows(errors) if has_experts else np.sqrt(np.mean(np.square(errors)))
         assert error <= most * NOISE.get(name, 1), f"{error:.4f} of the logits' deviation"
 
 
-@architectures
+@encoders
+def test_an_encoders_bits_are_the_same_whatever_the_threads_batch_and_layout(name: str, files: Path) -> None:
+    ids = [int(i) for i in stored.expected(name)[0]]
+    path = stored.requantise(stored.unpack(name, files), files / f"{name}.bits.gguf", "Q8_0")
+    texts = [ids, ids[:1], ids[90:], ids[:7], ids[3:12] * 8, ids[50:90]]
+    with LLM.load(path, threads=1) as llm:
+        alone = [llm.embed_tokens([text])[0].tobytes() for text in texts]
+    with LLM.load(path, threads=2, prefill_chunk=7, weights="raw") as llm:
+        assert [rows.tobytes() for rows in llm.embed_tokens(texts)] == alone, "in one batch"
+        assert [rows.tobytes() for rows in llm.embed_tokens(texts[::-1])][::-1] == alone, "after others"
+
+
+@writers
 def test_the_bits_are_the_same_whatever_the_threads_chunks_batch_rewind_prefix_and_guesses(
     name: str, files: Path
 ) -> None:

@@ -12,12 +12,14 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from tiny_models import write_model
 
-from edgellm import models
+from edgellm import LLM, models
 from edgellm.gguf import GGUFFile, open_gguf
 from edgellm.kernels import formats, reference
 
 DATA = Path(__file__).parent.parent / "data" / "architectures"
 NAMES = sorted(path.name.removesuffix(".gguf.xz") for path in DATA.glob("*.gguf.xz"))
+ENCODERS = [name for name in NAMES if name in ("bert", "gemma-embedding", "nomic-bert", "xlm-roberta-rank")]
+"""Those whose answers are hidden states."""
 Floats = NDArray[np.float32]
 
 
@@ -53,14 +55,31 @@ def expected(name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
         return data["ids"], data["rows"], data["logits"]
 
 
+def expected_more(name: str, key: str) -> Floats:
+    """What else Transformers answered: "typed", the rows when the text's second half is of the second type; "scores"."""
+    with np.load(DATA / f"{name}.npz") as data:
+        return np.asarray(data[key])
+
+
 def build(file: GGUFFile) -> Any:
     """The program of a file."""
     return models.get(str(file.get("general.architecture"))).build(file.metadata, file.tensors)
 
 
-def run_reference(file: GGUFFile, ids: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Floats:
-    """Logits of a file by the NumPy reference."""
-    return reference.run(build(file), FileWeights(file), ids, rows)
+def run_reference(
+    file: GGUFFile,
+    ids: NDArray[np.int64],
+    rows: NDArray[np.int64] | None = None,
+    types: NDArray[np.int64] | None = None,
+) -> Floats:
+    """Logits of a file by the NumPy reference. types: of the tokens, where a model tells parts of a text apart."""
+    return reference.run(build(file), FileWeights(file), ids, rows, types)
+
+
+def answer(llm: LLM, ids: NDArray[np.int64]) -> Floats:
+    """What a loaded model says to ids: logits f32[T, V], or an encoder's hidden states f32[T, E]."""
+    text = [int(i) for i in ids]
+    return llm.embed_tokens([text])[0] if llm.loaded.engine.is_encoder else llm.logits(text)
 
 
 def requantise(source: Path, target: Path, form: str) -> Path:

@@ -116,3 +116,25 @@ def make_spm(vocab: int) -> dict[str, Any]:
         "tokenizer.ggml.add_space_prefix": False,
         "tokenizer.chat_template": _chat_template("<start_of_turn>", "<end_of_turn>", "model"),
     }
+
+
+def make_wordpiece(vocab: int, num_types: int = 2, is_cased: bool = False) -> dict[str, Any]:
+    """WordPiece of exactly `vocab` tokens as BERT's converter writes it: a word's beginning is marked, its inside is not."""
+    letters = [chr(c) for c in range(33, 127) if is_cased or not chr(c).isupper()] + ["\u4f60", "\u597d", "\u00df"]
+    control = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = ["\u2581" + letter for letter in letters] + letters + ["\u2581" + word for word in WORDS]
+    pieces += [word[2:] for word in WORDS if len(word) > 3]
+    fill = [f"\u2581[unused{i}]" for i in range(vocab - len(control) - len(pieces))]
+    tokens = (control + pieces + fill)[:vocab]
+    return {
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [CONTROL] * len(control) + [NORMAL] * (len(tokens) - len(control)),
+        "tokenizer.ggml.token_type_count": num_types,
+        "tokenizer.ggml.unknown_token_id": 1,
+        "tokenizer.ggml.seperator_token_id": 3,
+        "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.ggml.cls_token_id": 2,
+        "tokenizer.ggml.mask_token_id": 4,
+    }
