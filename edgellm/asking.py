@@ -90,7 +90,10 @@ def begin_many(llm: LLM, question: Question, n: int) -> list[Stream]:
 
 def _make_sequence(llm: LLM, question: Question, after: Sequence | None) -> Sequence:
     chooser = _make_chooser(llm, question.params, question.turn)
-    return Sequence(question.ids, question.params, chooser=chooser, after=after, created_s=question.created_s)
+    adapters = llm.loaded.adapters.choose(question.params.lora)
+    return Sequence(
+        question.ids, question.params, chooser=chooser, after=after, adapters=adapters, created_s=question.created_s
+    )
 
 
 def _make_chooser(llm: LLM, params: SamplingParams, turn: Turn | None) -> Chooser:

@@ -11,7 +11,7 @@ from collections.abc import Sequence as ListOf
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels.ops import Batch
+from .kernels.ops import NO_ADAPTERS, Batch
 from .scheduler import Work
 from .sequence import Sequence
 
@@ -56,7 +56,19 @@ def make_batch(works: ListOf[Work], block_tables: tuple[NDArray[np.int32], ...])
         block_tables=block_tables,
         logit_rows=np.array(logit_rows, np.int32),
         hidden_rows=np.array(hidden_rows, np.int32),
+        adapter_scales=_adapter_scales([work.sequence for work in works], counts),
     )
+
+
+def _adapter_scales(sequences: ListOf[Sequence], counts: ListOf[int]) -> NDArray[np.float32]:
+    """How much of each adapter each token gets, f32[A, T]; counts: tokens of each sequence."""
+    most = max(len(sequence.adapters) for sequence in sequences)
+    if not most:
+        return NO_ADAPTERS
+    scales = np.zeros((most, len(sequences)), np.float32)
+    for column, sequence in enumerate(sequences):
+        scales[: len(sequence.adapters), column] = sequence.adapters
+    return np.repeat(scales, counts, axis=1)
 
 
 def _make_decode_batch(sequence: Sequence, block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
@@ -69,6 +81,7 @@ def _make_decode_batch(sequence: Sequence, block_tables: tuple[NDArray[np.int32]
         block_tables=block_tables,
         logit_rows=_FIRST_ROW,
         hidden_rows=_NO_ROWS,
+        adapter_scales=_adapter_scales([sequence], [1]) if sequence.adapters else NO_ADAPTERS,
     )
 
 

@@ -18,7 +18,12 @@ POOLINGS = ("mean", "last")
 
 
 def embed(
-    shared: SharedEngine, prompts: Iterable[list[int]], size: int, pooling: str, normalize: bool
+    shared: SharedEngine,
+    prompts: Iterable[list[int]],
+    size: int,
+    pooling: str,
+    normalize: bool,
+    adapters: tuple[float, ...] = (),
 ) -> NDArray[np.float32]:
     """Return f32[N, size], a row per list of ids: the mean of all hidden states after the final norm, or the last of them.
 
@@ -27,7 +32,8 @@ def embed(
     """
     if pooling not in POOLINGS:
         raise OptionError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
-    sequences = [Sequence(ids, keep_hidden="all" if pooling == "mean" else "last") for ids in prompts]
+    keep = "all" if pooling == "mean" else "last"
+    sequences = [Sequence(ids, keep_hidden=keep, adapters=adapters) for ids in prompts]
     for sequence in sequences:
         shared.engine.check(sequence)
     rows = np.empty((len(sequences), size), np.float32)

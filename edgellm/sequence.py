@@ -5,6 +5,7 @@ Knows ids only, never text, and neither cache nor model. Next hop: `scheduler.py
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Collection, Iterable
 from enum import Enum
@@ -31,6 +32,7 @@ class Sequence:
     prompt_ids: list of token ids. params: how tokens are chosen.
     keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
     keep_hidden: collect the hidden states of "all" prompt positions, or of the "last", in `hidden`, f32[n, E]; generate nothing.
+    adapters: how much of each of the model's adapters it gets; () for the model as it is.
     chooser: chooses its ids; one that follows params alone if None.
     after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
@@ -55,6 +57,7 @@ class Sequence:
         after: Sequence | None = None,
         keep_logits: bool = False,
         keep_hidden: str | None = None,
+        adapters: tuple[float, ...] = (),
         created_s: float | None = None,
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
@@ -64,6 +67,7 @@ class Sequence:
         self.after = after
         self.keep_logits = keep_logits
         self.keep_hidden = keep_hidden
+        self.adapters = adapters if any(adapters) else ()
         self.num_ready = 0
         self.num_drafted = 0
         self.num_accepted = 0
@@ -105,6 +109,11 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens that are known but not yet in the cache: the rest of the prompt, or the one just chosen."""
         return len(self.token_ids) - self.num_cached
+
+    @property
+    def domain(self) -> bytes:
+        """What its keys and values depend on beside the tokens; b"" for the model as it is."""
+        return struct.pack(f"<{len(self.adapters)}f", *self.adapters)
 
     @property
     def generates(self) -> bool:

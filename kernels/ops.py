@@ -18,6 +18,10 @@ ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
 """silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
 
 
+NO_ADAPTERS = np.zeros((0, 0), np.float32)
+"""The scales of a batch whose sequences use the model as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """One f32[T, width] matrix of a program; `index` is its number."""
@@ -98,6 +102,7 @@ class Batch:
     block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
     logit_rows: i32[N], ascending: the tokens whose logits are wanted.
     hidden_rows: i32[M], ascending: the tokens whose hidden states are wanted, which are what the last matrix reads.
+    adapter_scales: f32[A, T], how much of each adapter a token gets; f32[0, 0] where no token gets any.
     """
 
     token_ids: NDArray[np.int32]
@@ -106,6 +111,7 @@ class Batch:
     block_tables: tuple[NDArray[np.int32], ...]
     logit_rows: NDArray[np.int32]
     hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    adapter_scales: NDArray[np.float32] = field(default_factory=lambda: NO_ADAPTERS)
 
 
 class Aborted(Exception):
@@ -213,6 +219,10 @@ class Builder:
     def add(self, x: Value, y: Value) -> Value:
         """x + y."""
         return self._append("add", (x, y), x.width)
+
+    def adapter_scale(self, x: Value, adapter: int, factor: float = 1.0) -> Value:
+        """x * (factor * the scale that the batch gives this adapter for the token); 0 where that scale is 0."""
+        return self._append("adapter_scale", (x,), x.width, (), adapter=adapter, factor=factor)
 
     def logit_rows(self, x: Value) -> Value:
         """Keep only the rows of the batch whose logits are wanted; ops after it work on those."""

@@ -24,6 +24,7 @@ def run(
     weights: Mapping[str, Floats],
     token_ids: Sequence[int] | Integers,
     logit_rows: Sequence[int] | Integers | None = None,
+    adapter_scales: Sequence[float] = (),
 ) -> Floats:
     """Compute the logits of a sequence.
 
@@ -32,6 +33,7 @@ def run(
             so a mapping may make them one by one.
         token_ids: the T tokens of one sequence; token t is at position t.
         logit_rows: the N tokens whose logits are wanted, ascending; None for all.
+        adapter_scales: how much of each adapter the sequence gets.
 
     Returns f32[N, V].
     """
@@ -41,7 +43,12 @@ def run(
     values: dict[int, Floats] = {}
     for i, op in enumerate(program.ops):
         inputs = [values[value.index] for value in op.inputs]
-        values[op.output.index] = _apply(op, inputs, [weights[name] for name in op.weights], program, ids, rows)
+        if op.name == "adapter_scale":
+            scale = adapter_scales[op.attributes["adapter"]]
+            scales = np.full(len(inputs[0]), scale, np.float32)
+            values[op.output.index] = adapter_scale(inputs[0], scales, op.attributes["factor"])
+        else:
+            values[op.output.index] = _apply(op, inputs, [weights[name] for name in op.weights], program, ids, rows)
         for value in op.inputs:  # a long prompt's values do not all fit into memory
             if last_use[value.index] == i:
                 values.pop(value.index, None)
@@ -234,6 +241,12 @@ def gelu(x: Floats) -> Floats:
 def add(x: Floats, y: Floats) -> Floats:
     """x + y."""
     out: Floats = x + y
+    return out
+
+
+def adapter_scale(x: Floats, scales: Floats, factor: float) -> Floats:
+    """x f32[T, R] * factor * scales f32[T]; 0 where a scale is 0."""
+    out: Floats = np.where(scales[:, None] == 0, np.float32(0), x * (np.float32(factor) * scales[:, None]))
     return out
 
 

@@ -81,14 +81,15 @@ class KVCache:
         self._lengths = [0] * max_sequences
         self._limits = [0] * max_sequences  # positions below which `reserve` has nothing to do
 
-    def open(self, token_ids: Sequence[int] = ()) -> tuple[int, int]:
+    def open(self, token_ids: Sequence[int] = (), domain: bytes = b"") -> tuple[int, int]:
         """-> a free slot, and how many of the first token_ids it holds already: at most all but the last one.
 
+        domain: what keys and values depend on beside the tokens; only what was kept with the same one is used.
         Raises ResourceError when all `max_sequences` slots are taken.
         """
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
-        found = self._find(pack_tokens(token_ids[:-1]))
+        found = self._find(pack_tokens(token_ids[:-1]), domain)
         slot = self._slots.allocate()
         for group, tile, node in found.sources:
             assert isinstance(node, Node)
@@ -116,18 +117,21 @@ class KVCache:
         self._limits[slot] = self._limits[twin] = 0
         return twin
 
-    def keep(self, slot: int, token_ids: Sequence[int]) -> None:
+    def keep(self, slot: int, token_ids: Sequence[int], domain: bytes = b"") -> None:
         """Put what a slot holds of token_ids, the tokens that have been computed in it, into the tree and the storage.
 
         The slot may go on: it shares its blocks with the tree now. Call it before `close`, or what it holds is lost.
+        domain: as in `open`; only what depends on the tokens alone is stored.
         """
         self._check_open(slot)
         assert len(token_ids) <= self._lengths[slot], "these tokens are not in the cache"
         self._lengths[slot] = len(token_ids)
         self._limits[slot] = 0
-        tokens, parent = pack_tokens(token_ids), self.tree.root
+        tokens, parent = pack_tokens(token_ids), self.tree.root_of(domain)
         for tile, start in enumerate(range(0, len(tokens), NODE_BYTES)):
-            parent = self._keep_tile(slot, tile, parent, tokens[start : start + NODE_BYTES])
+            parent = self._keep_tile(
+                slot, tile, parent, tokens[start : start + NODE_BYTES], None if domain else self.storage
+            )
         self.tree.prune(parent)
 
     def close(self, slot: int) -> None:
@@ -209,14 +213,14 @@ class KVCache:
         """Give the memory back. Addresses are invalid from here on; harmless when repeated."""
         self._arrays.free()
 
-    def _keep_tile(self, slot: int, tile: int, parent: Node, tokens: bytes) -> Node:
+    def _keep_tile(self, slot: int, tile: int, parent: Node, tokens: bytes, storage: Storage | None) -> Node:
         blocks = [group.block(slot, tile) for group in self._groups]
         node, taken = self.tree.insert(parent, tokens, blocks)
-        if taken and self.storage is not None:
+        if taken and storage is not None:
             # A node that goes on beyond these tokens is stored under its own: then these are, with all they have.
             groups = taken if node.tokens == tokens else [g for g, block in enumerate(blocks) if block != NO_BLOCK]
             data = {group: self.read_block(group, blocks[group]) for group in groups}
-            self.storage.write(parent.key, unpack_tokens(tokens), data)
+            storage.write(parent.key, unpack_tokens(tokens), data)
         if len(tokens) == NODE_BYTES:
             # A slot that computed what the tree had by then takes the tree's: the same bits need one block, and who uses
             # a node uses those above it, so that what nobody uses is leaves.
@@ -225,7 +229,9 @@ class KVCache:
                     group.share(slot, tile, node.blocks[number])
         return node
 
-    def _find(self, tokens: bytes) -> Prefix:
+    def _find(self, tokens: bytes, domain: bytes) -> Prefix:
+        if domain:
+            return find_prefix(self.tree, self._reaches, self._full, tokens, domain=domain)
         found = find_prefix(self.tree, self._reaches, self._full, tokens, self.storage)
         if any(not isinstance(source.node, Node) for source in found.sources):
             self._load(tokens, found.sources)

@@ -241,6 +241,13 @@ class _Lowering:
             "add_rows", step, [x.address, x.stride, y.address, y.stride, out.address, out.stride, out.stride // 128]
         )
 
+    def _adapter_scale(self, step: Step) -> None:
+        x, out = self._place(step.inputs[0]), self._place(step.out)
+        adapter, only_some = step.op.attributes["adapter"], int(self.rows == "logit_tokens")
+        factor = int(np.float32(step.op.attributes["factor"]).view(np.int32))
+        arguments = [x.address, out.address, x.stride, x.stride // 128, adapter, only_some, factor]
+        self._op("adapter_scale", step, arguments)
+
     def _gated(self, step: Step) -> None:
         gate, up = (self._place(b) for b in step.inputs)
         groups = -(-step.out.width // 32)

@@ -11,6 +11,7 @@ TOKENS, LOGIT_TOKENS, LOGIT_ROWS = 24, 25, 26  # rows of the batch; rows whose l
 TOKEN_IDS, POSITIONS, SEQUENCES = 27, 28, 29  # addresses of i64[T]
 SCRATCH, SCRATCH_BYTES = 30, 31
 ABORT = 32  # not 0: chunks are claimed and counted, but not computed; any thread may set it while a step is on
+ADAPTER_SCALES, MAX_ADAPTERS = 33, 16  # address of f32[rows, MAX_ADAPTERS]: how much of each adapter a row gets
 PARKED = 40  # + 8 * thread: AWAKE, ASLEEP, CALLED (asleep, and Python must wake it) or AWAY
 CONTEXT_WORDS = PARKED + 8 * 64
 AWAKE, ASLEEP, CALLED, AWAY = 0, 1, 2, 3
