@@ -188,7 +188,7 @@ class Engine:
         if len(rows) == 0:
             return []
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
-            self._cache.keep(sequence.slot, sequence.prompt_ids)
+            self._cache.keep(sequence.slot, sequence.prompt_ids, sequence.domain)
         try:
             return self._choose(work, rows)
         except Exception as error:  # of this sequence alone: the others of the step go on

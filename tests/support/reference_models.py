@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tiny_models import write_model
 from edgellm import models
 from edgellm.gguf import GGUFFile, open_gguf
 from edgellm.kernels import formats, reference
+from edgellm.lora import AdapterSet
 
 DATA = Path(__file__).parent.parent / "data" / "architectures"
 NAMES = sorted(path.name.removesuffix(".gguf.xz") for path in DATA.glob("*.gguf.xz"))
@@ -24,7 +25,7 @@ Floats = NDArray[np.float32]
 class FileWeights(Mapping[str, Floats]):
     """All weights of a file as float32, made when they are asked for."""
 
-    def __init__(self, file: GGUFFile) -> None:
+    def __init__(self, file: GGUFFile | AdapterSet) -> None:
         self._file = file
 
     def __getitem__(self, name: str) -> Floats:
@@ -61,6 +62,21 @@ def build(file: GGUFFile) -> Any:
 def run_reference(file: GGUFFile, ids: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> Floats:
     """Logits of a file by the NumPy reference."""
     return reference.run(build(file), FileWeights(file), ids, rows)
+
+
+def run_adapted(
+    model: Path, adapters: Sequence[tuple[Path, float]], ids: NDArray[np.int64], rows: NDArray[np.int64] | None = None
+) -> Floats:
+    """The same with LoRA adapters, each so many times."""
+    with open_gguf(model) as file:
+        program = build(file)
+        found = AdapterSet(file, program, [(str(path), scale) for path, scale in adapters])
+        try:
+            assert found.adapters is not None
+            scales = found.choose(None)
+            return reference.run(found.adapters.beside(program), FileWeights(found), ids, rows, scales)
+        finally:
+            found.close()
 
 
 def requantise(source: Path, target: Path, form: str) -> Path:
