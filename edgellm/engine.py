@@ -119,7 +119,7 @@ class Engine:
         try:
             if not works or self._is_for_nothing(works):
                 return []
-            batch = make_batch(works, self._cache.tables)
+            batch = make_batch(works, self._cache.tables, self._cache.states)
             started_s = time.perf_counter()
             logits = self.runner.forward(batch)
         except Aborted:
@@ -186,6 +186,7 @@ class Engine:
                 self._end(sequence, "length")
             return []
         if len(rows) == 0:
+            self._cache.keep_states(sequence.slot, sequence.token_ids[: sequence.num_cached], sequence.domain)
             return []
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
             self._cache.keep(sequence.slot, sequence.prompt_ids, sequence.domain)
@@ -212,7 +213,7 @@ class Engine:
             if not new or num_right < len(new):
                 break
         if work.draft and not sequence.is_finished:
-            self._cache.rewind(sequence.slot, sequence.num_cached)
+            sequence.num_cached = self._cache.rewind(sequence.slot, sequence.num_cached)
         if self.speculator is not None:
             self._note_result(work, taken)
         return taken
@@ -252,13 +253,15 @@ class Engine:
         return sequence.token_ids[start:]
 
     def _take_back(self, sequence: Sequence, num_tokens: int) -> None:
-        """Undo the last ids; where a window has moved on too far for that, what is left is computed again."""
+        """Undo the last ids; what the cache cannot go back to, because a window or a state has moved on, is computed again."""
         sequence.take_back(num_tokens)
         try:
-            self._cache.rewind(sequence.slot, sequence.num_cached)
+            sequence.num_cached = self._cache.rewind(sequence.slot, sequence.num_cached)
         except ContextError:
-            sequence.num_cached = 0
-            self._cache.rewind(sequence.slot, 0)
+            sequence.num_cached = self._cache.rewind(sequence.slot, 0)
+        if sequence.num_cached == 0:  # the prompt, at least, may lie in the cache
+            self._cache.close(sequence.slot)
+            sequence.start(*self._cache.open(sequence.token_ids))
 
     def _end(self, sequence: Sequence, reason: str, error: BaseException | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)

@@ -14,7 +14,23 @@ from typing import Any, Protocol
 from ..errors import UnsupportedError
 from ..gguf_header import quote
 from ..kernels.ops import Program
-from . import gemma3, llama
+from . import (
+    gemma3,
+    granitehybrid,
+    granitemoe,
+    lfm2,
+    lfm2moe,
+    llama,
+    mamba2,
+    olmoe,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    qwen3next,
+    qwen35,
+    qwen35moe,
+)
 from .hparams import HParams
 from .nearest import nearest
 from .weights import HasShape
@@ -29,7 +45,23 @@ class Architecture(Protocol):
         """Write the network that the metadata and the shapes of the tensors describe."""
 
 
-_MODULES: dict[str, Architecture] = {"gemma3": gemma3, "llama": llama}
+_MODULES: dict[str, Architecture] = {
+    "gemma3": gemma3,
+    "granitehybrid": granitehybrid,
+    "granitemoe": granitemoe,
+    "lfm2": lfm2,
+    "lfm2moe": lfm2moe,
+    "llama": llama,
+    "mamba2": mamba2,
+    "olmoe": olmoe,
+    "qwen2": qwen2,
+    "qwen2moe": qwen2moe,
+    "qwen3": qwen3,
+    "qwen35": qwen35,
+    "qwen35moe": qwen35moe,
+    "qwen3moe": qwen3moe,
+    "qwen3next": qwen3next,
+}
 ARCHITECTURES = tuple(_MODULES)
 
 

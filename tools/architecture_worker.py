@@ -74,7 +74,7 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
     folder = out / "model"
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    config["architectures"] = [type(model).__name__]
+    config |= {"architectures": [type(model).__name__], **recipe.saved}
     (folder / "config.json").write_text(json.dumps(config))
     tokens = [{"id": i, "content": f"t{i}"} for i in range(int(config["vocab_size"]))]
     vocabulary = {
@@ -108,6 +108,8 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
             writer.add_string(key, str(value))
 
     kind.set_vocab = set_vocab
+    for key, value in recipe.converter.items():
+        setattr(kind, key, value)
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()
 
 

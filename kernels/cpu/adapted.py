@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..adapters import Adapters
 from ..ops import Batch, Program
-from . import slots, weights
+from . import lower, slots, weights
 from .memory import address
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def kernel_names(adapters: Adapters | None, program: Program, source: weights.So
     """Names of the kernels that adapters take beside the model's."""
     if adapters is None:
         return []
-    return ["adapter_scale", *weights.kernel_names(adapters.matrices_alone(program), source)]
+    needed = lower.kernel_names(adapters.beside(program))
+    return [*needed, *weights.kernel_names(adapters.matrices_alone(program), source)]
 
 
 def scratch_bytes(adapters: Adapters | None, program: Program, source: weights.Source) -> int:

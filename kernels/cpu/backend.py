@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from ..adapters import Adapters
 from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
-from . import adapted, cache_kernels, isa, lower, objects, slots, tasks, threads, vocabulary, weights
+from . import adapted, cache_kernels, isa, lower, lower_experts, objects, slots, tasks, threads, vocabulary, weights
+from .machine import CacheGroup, Machine, Place, Shape
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
 from .rope_table import RopeTable
+from .runs import Records, Runs
 
 MAX_LOGIT_ROWS = 32
 """Logit rows computed at once; more are done in pieces."""
@@ -35,7 +37,7 @@ class Cache(Protocol):
 
     Layers of a group share block tables and blocks. columns_of_group: (kept, ring), see attention.py. formats: of K and of V
     (../cache_formats). address: layer -> addresses of its first K and first V tile; those of kv head g in block b lie
-    b * block_bytes_of_group + g * tile bytes further.
+    b * block_bytes_of_group + g * tile bytes further. states: records of the layers with a state, None without such layers.
     """
 
     @property
@@ -49,6 +51,9 @@ class Cache(Protocol):
 
     @property
     def formats(self) -> tuple[str, str]: ...
+
+    @property
+    def states(self) -> Records | None: ...
 
     def address(self, layer: int) -> tuple[int, int]: ...
 
@@ -91,13 +96,15 @@ class CpuBackend:
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, cache.formats[0], max(self._task_tokens, tasks.FEW))
+        scratch = max(scratch, lower_experts.scratch_bytes(program))
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         scratch = max(scratch, adapted.scratch_bytes(adapters, program, source))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
-        self.vocab_size = self.weights.matrices[program.ops[-1].weights[0]].rows
+        self.vocab_size = program.output.width
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
+        self._runs = Runs(cache.states, len(self._positions), self.threads.ctx)
         self._make_machine(cache)
         self._adapted = None if adapters is None else adapted.AdaptedRuns(self, cache, adapters, source)
 
@@ -121,10 +128,11 @@ class CpuBackend:
         hidden_steps = add_hidden(plan, self.program)
         rows = len(self._positions)
         self._memory = {
-            b.index: _room(b, _whole_tiles(MAX_LOGIT_ROWS) if b.head else rows, self._parts) for b in plan.buffers
+            b.index: _room(b, (_whole_tiles(MAX_LOGIT_ROWS) if b.head else rows) * b.copies, self._parts)
+            for b in plan.buffers
         }
         self._groups = [
-            lower.CacheGroup(
+            CacheGroup(
                 aligned(self._max_tasks * 8 * slots.TASK_WORDS).view(np.int64).reshape(-1, slots.TASK_WORDS),
                 aligned(rows * 24).view(np.int64).reshape(-1, 3),
                 columns,
@@ -140,7 +148,7 @@ class CpuBackend:
             )
             for group in range(len(self._groups))
         ]
-        machine = lower.Machine(
+        machine = Machine(
             kernels=self._kernels,
             threads=self.threads.count,
             parts=self._parts,
@@ -153,11 +161,13 @@ class CpuBackend:
             cache_address=cache.address,
             cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
+            state_offsets=() if cache.states is None else cache.states.offsets,
+            expert_table=lower_experts.make_table(self.program, max(rows, _whole_tiles(MAX_LOGIT_ROWS))),
         )
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
         self._steps["hidden"] = [], hidden_steps
-        self._tapes: dict[tuple[str, lower.Shape], lower.LoweredTape] = {}
+        self._tapes: dict[tuple[str, Shape], lower.LoweredTape] = {}
         self._logits = self._rows(plan.head[-1].out)
         self._hidden = self._rows(hidden_steps[-1].out) if hidden_steps else self._logits[:0]
         self.hidden = np.zeros((0, self.program.hidden.width), np.float32)
@@ -183,10 +193,10 @@ class CpuBackend:
             self._tapes[part, shape] = lower.lower(self._machine, shape, *self._steps[part])
         return self._tapes[part, shape]
 
-    def _shape(self, tokens: int) -> lower.Shape:
+    def _shape(self, tokens: int) -> Shape:
         """How so many tokens are multiplied."""
         rows = tokens * self._parts
-        return lower.Shape(rows if rows <= 2 else 4, rows >= lower.PANEL_ROWS)
+        return Shape(rows if rows <= 2 else 4, rows >= lower.PANEL_ROWS)
 
     # ---- every step ----
     def run(self, batch: Batch) -> NDArray[np.float32]:
@@ -206,6 +216,7 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
+        counts.append(self._runs.take(batch))
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
             self._logit_rows[:wanted] = batch.logit_rows
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
@@ -297,8 +308,8 @@ def kernel_names(
     program: Program, source: weights.Source, cache_formats: tuple[str, str] = ("f16", "f16")
 ) -> list[str]:
     """Names of all kernels that running the program takes, with a cache of these formats of K and V."""
-    of_cache = cache_kernels.names(*cache_formats).values()
-    return [*threads.KERNELS, *lower.KERNELS, *vocabulary.KERNELS, *of_cache, *weights.kernel_names(program, source)]
+    of_cache, of_weights = cache_kernels.names(*cache_formats).values(), weights.kernel_names(program, source)
+    return [*threads.KERNELS, *lower.kernel_names(program), *vocabulary.KERNELS, *of_cache, *of_weights]
 
 
 def _attention_width(op: Op, program: Program) -> int:
@@ -307,7 +318,7 @@ def _attention_width(op: Op, program: Program) -> int:
 
 
 def _partial_row_bytes(program: Program) -> int:
-    return max(_attention_width(op, program) for op in program.ops if op.name == "attention")
+    return max((_attention_width(op, program) for op in program.ops if op.name == "attention"), default=0)
 
 
 def _whole_tiles(rows: int) -> int:
@@ -321,6 +332,6 @@ def _room(buffer: Buffer, rows: int, parts: int) -> NDArray[np.uint8]:
     return aligned(rows * lower.row_stride(buffer.width))
 
 
-def _place(buffer: Buffer, memory: NDArray[np.uint8]) -> lower.Place:
+def _place(buffer: Buffer, memory: NDArray[np.uint8]) -> Place:
     stride = buffer.width // 32 if buffer.quantised else lower.row_stride(buffer.width)
-    return lower.Place(address(memory), stride)
+    return Place(address(memory), stride)

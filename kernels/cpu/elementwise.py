@@ -1,4 +1,4 @@
-"""Kernels that work on rows: norm, gated activation, rope, sums, and quantising what a matrix kernel will read.
+"""Kernels that work on rows: norms, rope, sums, products with a number, and quantising what a matrix kernel will read.
 
 Rows are float32, their buffers padded so that 32 values can be read at any of them. Results go out in one of three ways
 (`_emit`): stored, added to what is there, or quantised into activation tiles. Reductions use 32 virtual lanes and one
@@ -13,8 +13,6 @@ from .simd import (
     add,
     arg,
     arg_f32,
-    div,
-    exp,
     fill,
     fma,
     fma1,
@@ -39,7 +37,7 @@ from .simd import (
     sub,
     swap_pairs,
 )
-from .slots import ADD, LOGIT_ROWS, QUANTISE, SCRATCH, SCRATCH_BYTES, SILU
+from .slots import ADD, LOGIT_ROWS, QUANTISE, SCRATCH, SCRATCH_BYTES
 
 _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 
@@ -47,7 +45,12 @@ _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 @inline
 def _quantise(out, row, group, groups, tokens, v):
     """One group of one row into activation tiles of `tokens`; `groups` of a row. -> what rounding left over."""
-    lane = out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4
+    return quantise_lane(out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4, tokens, v)
+
+
+@inline
+def quantise_lane(lane, tokens, v):
+    """One group of one row to its lane in a tile of `tokens`. -> what rounding left over."""
     d = largest_magnitude(v) / np.float32(127)
     inverse = np.float32(1) / d if d > _SMALLEST_SCALE else np.float32(0)
     # minimum() also catches what is not a number, which must not reach the conversion to int8
@@ -83,11 +86,12 @@ def _emit(op, i, ctx, thread, row, offset, v, width):
 def norm(op, ctx, thread, chunk):
     """RMS norm of one part of one row.
 
-    0 x, 1 bytes of a row, 2 weight, 3 epsilon, 4 parts of a row, 5 values of a part, 6.. out. QUANTISE needs one part.
+    0 x, 1 bytes of a row, 2 weight, 3 epsilon, 4 parts of a row, 5 values of a part, 6.. out, 11 bytes from a part's weight to
+    the next one's. QUANTISE needs one part.
     """
     parts, n = arg(op, 4), arg(op, 5)
     row, offset = chunk // parts, chunk % parts * n * 4
-    x, weight = arg(op, 0) + row * arg(op, 1) + offset, arg(op, 2)
+    x, weight = arg(op, 0) + row * arg(op, 1) + offset, arg(op, 2) + chunk % parts * arg(op, 11)
     zero = splat32(np.float32(0))
     acc = zero
     for g in range(0, n, 32):
@@ -99,25 +103,49 @@ def norm(op, ctx, thread, chunk):
         _emit(op, 6, ctx, thread, row, offset + 4 * g, v, n - g)
 
 
-def gated(op, ctx, thread, chunk):
-    """activation(gate) * up for some groups of 32 of one row.
+def layer_norm(op, ctx, thread, chunk):
+    """Layer norm of one part of one row: the mean is known before squares are added.
 
-    0 gate, 1 up, 2 bytes of a row, 3 groups of a row, 4 groups of a chunk, 5 activation, 6.. out.
+    0 x, 1 bytes of a row, 2 weight, 3 epsilon, 4 parts of a row, 5 values of a part, 6 bias (0: none), 7 bytes from a part's
+    weight and bias to the next one's, 8.. out. QUANTISE needs one part.
     """
-    groups, some = arg(op, 3), arg(op, 4)
+    parts, n = arg(op, 4), arg(op, 5)
+    row, part = chunk // parts, chunk % parts
+    offset = part * n * 4
+    x, weight, bias = arg(op, 0) + row * arg(op, 1) + offset, arg(op, 2) + part * arg(op, 7), arg(op, 6)
+    zero = splat32(np.float32(0))
+    acc = zero
+    for g in range(0, n, 32):
+        acc = add(acc, keep(load_f32x32(x + 4 * g), 0, n - g, zero))
+    mean = splat32(reduce_add(acc) / np.float32(n))
+    acc = zero
+    for g in range(0, n, 32):
+        v = keep(sub(load_f32x32(x + 4 * g), mean), 0, n - g, zero)
+        acc = fma(v, v, acc)
+    scale = splat32(np.float32(1) / sqrt(reduce_add(acc) / np.float32(n) + arg_f32(op, 3)))
+    for g in range(0, n, 32):
+        v = mul(mul(sub(load_f32x32(x + 4 * g), mean), scale), load_f32x32(weight + 4 * g))
+        if bias != 0:
+            v = add(v, load_f32x32(bias + part * arg(op, 7) + 4 * g))
+        _emit(op, 8, ctx, thread, row, offset + 4 * g, v, n - g)
+
+
+def scale(op, ctx, thread, chunk):
+    """A number times some groups of 32 of one row.
+
+    0 x, 1 bytes of a row, 2 each row's number (0: there is one for all), 3 bytes to the next row's, 4 the number for all,
+    5 groups of a row, 6 groups of a chunk, 7.. out, 12 groups that lie together in x (0: all), 13 bytes to the next such groups.
+    """
+    groups, some, together = arg(op, 5), arg(op, 6), arg(op, 12)
     blocks = (groups + some - 1) // some
     row, first = chunk // blocks, chunk % blocks * some
+    factor = arg_f32(op, 4)
+    if arg(op, 2) != 0:
+        factor = load_f32(arg(op, 2) + row * arg(op, 3))
     for g in range(first, min(groups, first + some)):
-        at = row * arg(op, 2) + 128 * g
-        gate, up = load_f32x32(arg(op, 0) + at), load_f32x32(arg(op, 1) + at)
-        if arg(op, 5) == SILU:
-            inner = gate
-        else:  # gelu(a) = a sigmoid(2 u), u = sqrt(2 / pi) (a + 0.044715 a^3), since (1 + tanh u) / 2 = sigmoid(2 u)
-            cube = mul(mul(gate, gate), gate)
-            inner = mul(fma(cube, fill(gate, 0.044715), gate), fill(gate, 1.5957691216057308))
-        one = fill(gate, 1.0)
-        sigmoid_inverse = add(one, exp(sub(fill(gate, 0.0), inner)))
-        _emit(op, 6, ctx, thread, row, 128 * g, mul(div(gate, sigmoid_inverse), up), 32)
+        at = 128 * g if together == 0 else g // together * arg(op, 13) + 128 * (g % together)
+        v = mul(load_f32x32(arg(op, 0) + row * arg(op, 1) + at), splat32(factor))
+        _emit(op, 7, ctx, thread, row, 128 * g, v, 32)
 
 
 def quantise(op, ctx, thread, chunk):
@@ -198,4 +226,4 @@ def rope(op, ctx, thread, chunk):
                 store_f32(out + 4 * i, load_f32(x + 4 * i))
 
 
-KERNELS = {f.__name__: f for f in (norm, gated, quantise, add_rows, gather, rope)}
+KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, rope)}

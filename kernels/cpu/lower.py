@@ -6,36 +6,27 @@ weights and cache are shared by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import cache_formats
-from ..ops import CacheLayer, Op, Program
-from . import cache_kernels, slots
+from ..ops import Program
+from . import cache_kernels, lower_experts, lower_rows, lower_states, slots
+from .lower_experts import ExpertLowering
+from .lower_rows import float_word
+from .lower_states import StateLowering
+from .machine import Machine, Shape
 from .memory import address
 from .panels import PLAIN_TOKENS, ROW_GROUPS, panel_bytes, panel_layout
-from .plan import Buffer, Step
-from .tape import Tape, TapeWriter
-from .weights import Matrix, Weights
+from .plan import Step
+from .tape import Tape
+from .weights import Matrix
 
-KERNELS = (
-    "embed",
-    "matmul",
-    "matmul_panels",
-    "norm",
-    "gated",
-    "quantise",
-    "add_rows",
-    "gather",
-    "rope",
-    "store_kv",
-    "attend",
-    "combine",
+_EVERY_PROGRAM = ("embed", "matmul", "matmul_panels", "quantise", "add_rows", "store_kv", "attend", "combine")
+KERNELS = tuple(
+    dict.fromkeys([*_EVERY_PROGRAM, *lower_rows.KERNELS.values(), *lower_experts.KERNELS, *lower_states.KERNELS])
 )
+"""All kernels that ops become, but those of a format of weights or of the cache."""
 _LEAST_CHUNK_BYTES = 16 << 10  # weights of a decode chunk: below, its first cache misses show
 _MOST_CHUNK_BYTES = 256 << 10  # above, a thread that lost its core holds up the others
 _MOST_PREFILL_GROUPS = 16  # row groups of a prefill chunk, for the same reason
@@ -43,58 +34,13 @@ _BLOCK_BYTES = 256 << 10  # activations that stay in L2 while weights pass
 _PANEL_BLOCK_BYTES = 1 << 20  # those that pass a panel, which needs them so slowly that L3 suffices
 PANEL_ROWS = 16
 """Rows of activations from which unpacking into panels pays."""
-_ACTIVATIONS = {"silu": slots.SILU, "gelu": slots.GELU}
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How activations are multiplied. rows: of an activation tile, 1, 2 or 4. panels: with weights unpacked first."""
-
-    rows: int
-    panels: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a buffer lies; stride: bytes of an f32 row, or groups of 32 of a quantised one."""
-
-    address: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class CacheGroup:
-    """Layers that share block tables and tasks.
-
-    where: i64[T, 3], see tasks.py. columns: (kept, ring) of the tables. views: of tasks and where, quicker to write one by one.
-    """
-
-    tasks: NDArray[np.int64]
-    where: NDArray[np.int64]
-    columns: tuple[int, int]
-    block_bytes: int
-
-    @cached_property
-    def views(self) -> tuple[memoryview, memoryview]:
-        return self.tasks.data, self.where.data
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise)."""
-
-    kernels: Mapping[str, int]
-    threads: int
-    parts: int
-    places: Mapping[int, Place]
-    weights: Weights
-    rope_table: Callable[[Op], NDArray[np.float32]]
-    layers: tuple[CacheLayer, ...]
-    layer_group: tuple[int, ...]
-    groups: tuple[CacheGroup, ...]
-    cache_address: Callable[[int], tuple[int, int]]
-    cache_formats: tuple[str, str]
-    partials: NDArray[np.uint8]
+def kernel_names(program: Program) -> list[str]:
+    """Those of KERNELS that a program needs."""
+    with_state = [op.name for op in program.ops if op.name in lower_states.KERNELS]
+    by_op = [*lower_rows.kernel_names(program.ops), *lower_experts.kernel_names(program.ops), *with_state]
+    return list(dict.fromkeys([*_EVERY_PROGRAM, *by_op]))
 
 
 class LoweredTape:
@@ -125,15 +71,18 @@ def partial_bytes(head_dim: int) -> int:
 
 def _in_log2(value: float) -> int:
     """A factor of scores as a record holds it: weights are powers of two."""
-    return int(np.float32(value * np.log2(np.e)).view(np.int32))
+    return float_word(value * np.log2(np.e))
 
 
 def task_tokens(program: Program) -> int:
     """Tokens of a prefill attention task: about 24 query rows, which share tiles and stay in L1 and L2."""
     shared = max(
-        (op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads)
-        for op in program.ops
-        if op.name == "attention"
+        (
+            op.attributes["num_heads"] // program.cache_layers[op.attributes["layer"]].num_kv_heads
+            for op in program.ops
+            if op.name == "attention"
+        ),
+        default=1,
     )
     return max(1, 24 // int(shared))
 
@@ -171,13 +120,9 @@ def lower(machine: Machine, shape: Shape, body: list[Step], head: list[Step]) ->
     return _Lowering(machine, shape).run(body, head)
 
 
-class _Lowering:
+class _Lowering(ExpertLowering, StateLowering):
     def __init__(self, machine: Machine, shape: Shape) -> None:
-        self.m, self.tile, self.panels, self.rows = machine, shape.rows, shape.panels, ""
-        # The rows of a tile share cache lines: one thread writes them all. Decode has one token for all threads.
-        self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
-        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
-        self.writer = TapeWriter(machine.kernels, sizes)
+        super().__init__(machine, shape)
         self.tables: list[tuple[int, int, int]] = []
         self.matmuls: dict[int, tuple[Matrix, int]] = {}  # and how many of its rows are used
         self.bounds: list[NDArray[np.int64]] = []
@@ -189,19 +134,6 @@ class _Lowering:
         self._share_rows()
         return LoweredTape(self.writer.finish(), self.tables, self.bounds)
 
-    def _place(self, buffer: Buffer) -> Place:
-        return self.m.places[buffer.index]
-
-    def _emit(self, step: Step) -> list[int]:
-        place = self._place(step.out)
-        return [place.address, place.stride, step.how, self.tile, self.m.parts]
-
-    def _op(self, kernel: str, step: Step, arguments: list[int], chunks: int = 1, of: str | None = "rows") -> int:
-        reads = [b.index for b in step.inputs] + ([step.out.index] if step.how == slots.ADD else [])
-        each = chunks * self.tokens_at_once if of == "rows" else 1
-        of = self.rows if of == "rows" else of
-        return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each)
-
     # ---- one method per op ----
     def _embed(self, step: Step) -> None:
         table, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.out)
@@ -212,49 +144,13 @@ class _Lowering:
             table.group_bytes,
             out.address,
             out.stride,
-            int(np.float32(step.op.attributes["scale"]).view(np.int32)),
+            float_word(step.op.attributes["scale"]),
             self.m.kernels[f"expand_{name}"],
             0 if table.packed else self.m.kernels[f"pack_{name}"],
             table.format.row_bytes(table.width),
             table.rows,
         ]
         self._op("embed", step, arguments)
-
-    def _logit_rows(self, step: Step) -> None:
-        x, out = self._place(step.inputs[0]), self._place(step.out)
-        self._op("gather", step, [x.address, x.stride, out.address, x.stride // 128])
-
-    def _quantise(self, step: Step) -> None:
-        x = self._place(step.inputs[0])
-        self._op("quantise", step, [x.address, x.stride, *self._emit(step)])
-
-    def _rms_norm(self, step: Step) -> None:
-        x, parts = self._place(step.inputs[0]), step.op.attributes["groups"]
-        weight = address(self.m.weights.vectors[step.op.weights[0]])
-        epsilon = int(np.float32(step.op.attributes["epsilon"]).view(np.int32))
-        width = step.out.width // parts
-        self._op("norm", step, [x.address, x.stride, weight, epsilon, parts, width, *self._emit(step)], parts)
-
-    def _add(self, step: Step) -> None:
-        x, y, out = (self._place(b) for b in (*step.inputs, step.out))
-        self._op(
-            "add_rows", step, [x.address, x.stride, y.address, y.stride, out.address, out.stride, out.stride // 128]
-        )
-
-    def _adapter_scale(self, step: Step) -> None:
-        x, out = self._place(step.inputs[0]), self._place(step.out)
-        adapter, only_some = step.op.attributes["adapter"], int(self.rows == "logit_tokens")
-        factor = int(np.float32(step.op.attributes["factor"]).view(np.int32))
-        arguments = [x.address, out.address, x.stride, x.stride // 128, adapter, only_some, factor]
-        self._op("adapter_scale", step, arguments)
-
-    def _gated(self, step: Step) -> None:
-        gate, up = (self._place(b) for b in step.inputs)
-        groups = -(-step.out.width // 32)
-        some = groups if self.tile == 4 else -(-groups // (4 * self.m.threads))
-        activation = _ACTIVATIONS[step.op.attributes["activation"]]
-        arguments = [gate.address, up.address, gate.stride, groups, some, activation, *self._emit(step)]
-        self._op("gated", step, arguments, -(-groups // some))
 
     def _linear(self, step: Step) -> None:
         matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
@@ -323,12 +219,6 @@ class _Lowering:
                 bounds = np.minimum(bounds * each, groups)
                 self.bounds.append(bounds)
                 self.writer.set_op(op, {3: len(bounds) - 1, 5: address(bounds)}, len(bounds) - 1)
-
-    def _rope(self, step: Step) -> None:
-        x, out = self._place(step.inputs[0]), self._place(step.out)
-        rope, heads, table = step.op.attributes["rope"], step.op.attributes["num_heads"], self.m.rope_table(step.op)
-        arguments = [x.address, x.stride, heads, step.out.width // heads, rope.dim, address(table)]
-        self._op("rope", step, [*arguments, int(rope.pairs == "halves"), out.address])
 
     def _attention(self, step: Step) -> None:
         index, heads = step.op.attributes["layer"], step.op.attributes["num_heads"]

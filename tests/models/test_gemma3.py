@@ -110,8 +110,8 @@ def test_faults_are_named(gemma3) -> None:
         gemma3(**{"rope.freq_base": None}).build()
     with pytest.raises(ModelFileError, match="sliding_window_pattern holds 3 values of bool, .* of 7 layers"):
         gemma3(**{"attention.sliding_window_pattern": np.ones(3, bool)}).build()
-    with pytest.raises(UnsupportedError, match="final_logit_softcapping"):
-        gemma3(final_logit_softcapping=30.0).build()
+    with pytest.raises(UnsupportedError, match="attn_logit_softcapping"):
+        gemma3(attn_logit_softcapping=30.0).build()
     file = gemma3()
     del file.shapes["blk.3.attn_q_norm.weight"]
     with pytest.raises(ModelFileError, match=r"lacks the tensor blk\.3\.attn_q_norm\.weight"):

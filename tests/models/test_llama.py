@@ -79,6 +79,11 @@ def test_kv_heads_may_differ_by_layer(llama) -> None:
     assert [layer.num_kv_heads for layer in file.build().cache_layers] == [2, 4]
 
 
+def test_mistral_s_window_is_that_of_every_layer(llama) -> None:
+    assert [layer.window for layer in llama(**{"attention.sliding_window": 5}).build().cache_layers] == [5, 5]
+    assert [layer.window for layer in llama(**{"attention.sliding_window": 0}).build().cache_layers] == [None, None]
+
+
 def test_only_wanted_rows_are_computed(llama) -> None:
     file = llama()
     program, w = file.build(), file.weights()
@@ -149,7 +154,6 @@ def test_a_file_of_vocabulary_only(llama) -> None:
     [
         ("attention.value_length", 16, "attention.value_length is 16, key_length 32"),
         ("expert_count", 8, "mixture of experts.*llama.expert_count = 8"),
-        ("attention.sliding_window", 4096, "sliding window"),
         ("rope.scaling.type", "mystery", "'mystery'.*none, linear and yarn"),
     ],
 )

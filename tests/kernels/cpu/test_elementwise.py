@@ -1,4 +1,4 @@
-"""Kernels on rows against reference.py: norm, gated, rope, sums, copies; exp and half precision against NumPy."""
+"""Kernels on rows against reference.py: norms, products, rope, sums, copies; exp and half precision against NumPy."""
 
 from __future__ import annotations
 
@@ -74,58 +74,79 @@ def test_norm_has_the_same_bits_on_every_level() -> None:
     assert len(set(results)) == 1
 
 
-# ---- gated ----
-def run_gated(level: str, gate: np.ndarray, up: np.ndarray, activation: int, how: int, out: np.ndarray) -> None:
-    a, b = cpu.make_rows(gate), cpu.make_rows(up)
-    groups, some = a.shape[1] // 32, 2
-    stride = groups if how == slots.QUANTISE else out.strides[0]
-    arguments = [address(a), address(b), a.strides[0], groups, some, activation, address(out), stride, how, 1, 1]
-    cpu.call(level, "gated", arguments, shuffled(len(gate) * -(-groups // some)))
-
-
-ACTIVATIONS = pytest.mark.parametrize(("name", "code"), [("silu", slots.SILU), ("gelu", slots.GELU)])
-
-
-@levels
-@ACTIVATIONS
-@pytest.mark.parametrize("width", [8, 32, 96, 160, 1536])
-def test_gated(name: str, code: int, width: int, level: str) -> None:
-    gate, up = floats(4, width) * 4, floats(4, width, seed=1)
-    out = cpu.make_rows(np.zeros_like(up))
-    run_gated(level, gate, up, code, slots.STORE, out)
-    np.testing.assert_allclose(out[:, :width], reference.gated(gate, up, name), rtol=2e-6, atol=3e-6)
-    if width % 32 == 0:
-        tiles = aligned(4 * width // 32 * 48).reshape(4, width // 32, 48)
-        run_gated(level, gate, up, code, slots.QUANTISE, tiles)
-        got, want = cpu.read_tiles(tiles, 4, 1)[0], oracle.quantised(out[:, :width])
-        assert all(np.array_equal(getattr(got, f), getattr(want, f)) for f in ("values", "scales", "sums"))
+# ---- layer norm ----
+def run_layer_norm(
+    level: str, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, parts: int, out: np.ndarray, *how: int
+) -> None:
+    """weight, bias: f32[W / parts] or f32[parts, W / parts]. how: bytes of a row of out, STORE ..."""
+    rows, weight, width = cpu.make_rows(x, fill=SENTINEL), aligned_f32(weight), x.shape[1] // parts
+    bias = None if bias is None else aligned_f32(bias)
+    apart = 4 * width if weight.size > width else 0
+    arguments = [address(rows), rows.strides[0], address(weight), cpu.float_word(1e-5), parts, width]
+    arguments += [0 if bias is None else address(bias), apart, address(out), *how, 2, 1]
+    cpu.call(level, "layer_norm", arguments, shuffled(len(x) * parts))
 
 
 @levels
-@ACTIVATIONS
-def test_gated_far_out(name: str, code: int, level: str) -> None:
-    sizes = np.array([0, 1e-45, 1e-38, 1e-20, 1e-6, 0.1, 5, 9, 20, 80, 87, 88, 89, 100, 1e4, 1e10, 1e30, 3e38])
-    gate = np.concatenate([sizes, -sizes])[None].astype(np.float32)
-    out = cpu.make_rows(np.zeros_like(gate))
-    run_gated(level, gate, np.ones_like(gate), code, slots.STORE, out)
-    got = out[0, : gate.shape[1]].astype(np.float64)
-    x = gate[0].astype(np.float64)
-    with np.errstate(over="ignore"):
-        inner = x if name == "silu" else 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
-        want = x / (1 + np.exp(-inner))
-    # exp turns its argument's rounding into a relative error. It ends at 88, so 0 may be |x| * exp(-88).
-    allowed = 2e-7 * (4 + np.minimum(np.abs(inner), 100)) * np.abs(want) + 1.1 * np.abs(x) * np.exp(-88.0) + 1e-44
-    assert (np.abs(got - want) <= allowed).all()
+@pytest.mark.parametrize("how", [slots.STORE, slots.ADD])
+@pytest.mark.parametrize("width", [8, 12, 40, 64, 576])
+@pytest.mark.parametrize(("parts", "own"), [(1, False), (3, False), (3, True)])
+def test_layer_norm(parts: int, own: bool, width: int, how: int, level: str) -> None:
+    x, before = floats(5, parts * width) * 3 + 1, floats(5, parts * width, seed=2)
+    x[0], x[1] = 7, x[1] * np.float32(1e-3)  # where epsilon counts
+    weight = floats(parts, width, seed=1) if own else floats(width, seed=1)
+    for bias in (None, np.roll(weight, 1)):
+        out = cpu.make_rows(before, fill=SENTINEL)
+        run_layer_norm(level, x, weight, bias, parts, out, out.strides[0], how)
+        want = reference.layer_norm(x, weight, bias, 1e-5, parts) + (before if how == slots.ADD else 0)
+        np.testing.assert_allclose(out[:, : parts * width], want, rtol=3e-6, atol=3e-6)
+        if width % 32:
+            assert (out[:, parts * width :] == SENTINEL).all()
 
 
 @levels
-def test_gated_keeps_what_is_no_number(level: str) -> None:
-    gate = np.array([[np.nan, 1, np.inf, 1]], np.float32)
-    up = np.array([[1, np.nan, 1, np.inf]], np.float32)
-    for code in (slots.SILU, slots.GELU):
-        out = cpu.make_rows(np.zeros_like(up))
-        run_gated(level, gate, up, code, slots.STORE, out)
-        assert np.isnan(out[0, :2]).all() and (out[0, 2:4] == np.inf).all()
+def test_layer_norm_quantises(level: str) -> None:
+    x, weight, bias = floats(5, 96) * 3, floats(96, seed=1), floats(96, seed=2)
+    plain = cpu.make_rows(np.zeros_like(x))
+    run_layer_norm(level, x, weight, bias, 1, plain, plain.strides[0], slots.STORE)
+    tiles = aligned(3 * 3 * 96).reshape(3, 3, 96)
+    run_layer_norm(level, x, weight, bias, 1, tiles, 3, slots.QUANTISE)
+    got, want = cpu.read_tiles(tiles, 5, 2)[0], oracle.quantised(plain[:, :96])
+    assert all(np.array_equal(getattr(got, f), getattr(want, f)) for f in ("values", "scales", "sums"))
+
+
+def test_layer_norm_has_the_same_bits_on_every_level() -> None:
+    results = set()
+    for level in cpu.get_available_levels():
+        out = cpu.make_rows(np.zeros((3, 200), np.float32))
+        weight = floats(200, seed=1)
+        run_layer_norm(level, floats(3, 200), weight, weight, 1, out, out.strides[0], slots.STORE)
+        results.add(out.tobytes())
+    assert len(results) == 1
+
+
+# ---- products with a number, and columns ----
+@levels
+@pytest.mark.parametrize("how", [slots.STORE, slots.ADD])
+@pytest.mark.parametrize("width", [1, 8, 70, 160])
+def test_scale(width: int, how: int, level: str) -> None:
+    x, before, numbers = floats(4, width), floats(4, width, seed=1), floats(4, 1, seed=2)
+    rows, by, groups = cpu.make_rows(x), cpu.make_rows(numbers), -(-width // 32)
+    for y, factor, want in (([0, 0], 0.3, x * np.float32(0.3)), ([address(by), by.strides[0]], 9.0, x * numbers)):
+        out = cpu.make_rows(before)
+        arguments = [address(rows), rows.strides[0], *y, cpu.float_word(factor), groups, 2]
+        arguments += [address(out), out.strides[0], how, 1, 1]
+        cpu.call(level, "scale", arguments, shuffled(4 * -(-groups // 2)))
+        assert np.array_equal(out[:, :width], want + before if how == slots.ADD else want)
+
+
+@levels
+@pytest.mark.parametrize(("start", "width"), [(0, 8), (8, 64), (40, 24), (64, 8)])
+def test_columns(start: int, width: int, level: str) -> None:
+    x, out, groups = cpu.make_rows(floats(4, 72)), cpu.make_rows(np.zeros((4, width), np.float32)), -(-width // 32)
+    arguments = [address(x) + 4 * start, x.strides[0], 0, 0, cpu.float_word(1), groups, groups]
+    cpu.call(level, "scale", [*arguments, address(out), out.strides[0], slots.STORE, 1, 1], shuffled(4))
+    assert np.array_equal(out[:, :width], x[:, start : start + width])
 
 
 # ---- rope ----

@@ -12,7 +12,7 @@ import pytest
 from edgellm.kernels import reference
 from edgellm.kernels.cpu import slots
 from edgellm.kernels.cpu.plan import Plan, Step, make_plan
-from edgellm.kernels.ops import Builder, CacheLayer, Program, Rope, Value
+from edgellm.kernels.ops import ACTIVATIONS, Builder, CacheLayer, Program, Rope, Value
 
 VOCAB = 50
 
@@ -121,7 +121,7 @@ def replay(plan: Plan, program: Program) -> None:
 
 def writes_what_it_reads(step: Step) -> bool:
     """Only ops that finish a row before they write it may work in place; a matrix reads rows that other threads write."""
-    return step.name in ("linear", "attention", "gated", "logit_rows") and step.out in step.inputs
+    return step.name in ("linear", "attention", "columns", "logit_rows") and step.out in step.inputs
 
 
 # ---- random programs ----
@@ -143,7 +143,8 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         return rng.choice([v for v in values if width is None or v.width == width])
 
     def grow() -> Value:
-        kind, x = rng.choice(["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention"]), pick()
+        kinds = ["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention", "rows", "rows"]
+        kind, x = rng.choice(kinds), pick()
         if kind == "linear":
             width = rng.choice(widths)
             return b.linear(x, weight(width, x.width), width, vector(width) if rng.random() < 0.3 else None)
@@ -153,11 +154,28 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "add":
             return b.add(x, pick(x.width))
         if kind == "gated":
-            return b.gated(x, pick(x.width), rng.choice(["silu", "gelu"]))
+            return b.gated(x, pick(x.width), rng.choice(ACTIVATIONS))
+        if kind == "rows":
+            return rows(x)
         if kind == "add_linear":
             y = b.linear(x, weight(x.width, x.width), x.width)
             return b.add(*rng.sample([x, y], 2))
         return attend(x)
+
+    def rows(x: Value) -> Value:
+        kind = rng.choice(["layer_norm", "activate", "multiply", "scale", "softcap", "columns"])
+        if kind == "layer_norm":
+            groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
+            size = x.width // groups
+            return b.layer_norm(x, vector(size), vector(size) if rng.random() < 0.5 else None, 1e-5, groups)
+        if kind == "activate":
+            return b.activate(x, rng.choice(ACTIVATIONS))
+        if kind == "multiply":
+            return b.multiply(x, rng.choice([pick(x.width), b.activate(b.linear(x, weight(1, x.width), 1), "sigmoid")]))
+        if kind == "columns":
+            width = rng.choice([w for w in widths if w <= x.width])
+            return b.columns(x, 8 * rng.randint(0, (x.width - width) // 8), width)
+        return b.scale(x, 0.7) if kind == "scale" else b.softcap(x, 3.0)
 
     def attend(x: Value) -> Value:
         kv, shared, dim = rng.choice([1, 2]), rng.choice([1, 3]), rng.choice([8, 32, 48])

@@ -1,0 +1,141 @@
+"""What decoder families share: norms and linear maps checked against the file, self-attention, the gated feed-forward
+network, the embedding and the output.
+
+Defaults are what most families do, options what some do; which blocks a network has, in which order, and what is added to
+what, stands in its own file. Knows no numbers and no backend. Next hop: `kernels/ops.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..errors import UnsupportedError
+from ..kernels.ops import Builder, CacheLayer, Program, Rope, Value
+from ..kernels.wanted_rows import keep_wanted_rows
+from .hparams import HParams
+from .weights import HasShape, Weights
+
+EMBEDDING = "token_embd.weight"
+_EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
+
+
+class Blocks:
+    """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
+
+    norm: "rms" or "layer". kv_heads: of each layer; 0, where some_without_attention allows it, for one without attention.
+    Every method raises ModelFileError or UnsupportedError that names the key or tensor at fault.
+    """
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        tensors: Mapping[str, HasShape],
+        architecture: str,
+        norm: Literal["rms", "layer"] = "rms",
+        some_without_attention: bool = False,
+    ) -> None:
+        self.h, self.w, self.b = HParams(metadata, architecture), Weights(tensors), Builder()
+        self._metadata, self._architecture, self._norm = metadata, architecture, norm
+        self.num_layers, self.hidden = self.h.num_layers(), self.h.integer("embedding_length")
+        self.num_heads = self.h.integer("attention.head_count")
+        self.kv_heads = self.h.kv_heads(self.num_layers, self.num_heads, low=0 if some_without_attention else 1)
+        self.head_dim = self.h.head_dim(self.hidden, self.num_heads)
+        self.epsilon = self.h.number(_EPSILON[norm])
+        self._vocab_size = self.w.vocab_size(metadata, EMBEDDING)
+
+    def embed(self, scale: float = 1.0) -> Value:
+        """The tokens' rows of the embedding, times `scale`."""
+        return self.b.embed(self.w.require(EMBEDDING, self._vocab_size, self.hidden), self.hidden, scale)
+
+    def norm(self, x: Value, name: str, groups: int = 1) -> Value:
+        """Norm each of `groups` equal parts of a row; all parts share the weight `name`."""
+        width = x.width // groups
+        weight = self.w.require(f"{name}.weight", width)
+        if self._norm == "rms":
+            return self.b.rms_norm(x, weight, self.epsilon, groups)
+        return self.b.layer_norm(x, weight, self.w.optional(f"{name}.bias", width), self.epsilon, groups)
+
+    def linear(self, x: Value, name: str, width: int, start: int = 0, rows: int | None = None) -> Value:
+        """x times the matrix `name`, plus its bias if the file has one.
+
+        start: the first row used, if the file keeps several matrices in one that has `rows` rows.
+        """
+        if start % 8:
+            raise UnsupportedError(
+                f"{name}.weight: a part that begins at row {start}, not a multiple of 8, is not supported"
+            )
+        rows = width if rows is None else rows
+        weight, bias = self.w.require(f"{name}.weight", rows, x.width), self.w.optional(f"{name}.bias", rows)
+        return self.b.linear(x, weight, width, bias, start)
+
+    def qkv(self, x: Value, i: int) -> tuple[Value, Value, Value]:
+        """Queries, keys and values of layer i; the file keeps them in three matrices or in one."""
+        q, kv, layer = self.num_heads * self.head_dim, self.kv_heads[i] * self.head_dim, f"blk.{i}"
+        if self.w.has(f"{layer}.attn_qkv.weight"):
+            name, rows = f"{layer}.attn_qkv", q + 2 * kv
+            starts = ((0, q), (q, kv), (q + kv, kv))
+            parts = [self.linear(x, name, width, start, rows) for start, width in starts]
+        else:
+            parts = [self.linear(x, f"{layer}.attn_{c}", width) for c, width in (("q", q), ("k", kv), ("v", kv))]
+        return parts[0], parts[1], parts[2]
+
+    def attention(
+        self,
+        x: Value,
+        i: int,
+        rope: Rope | None,
+        *,
+        q_rope: Rope | None = None,
+        qk_norm: Literal["heads", "rows"] | None = None,
+        window: int | None = None,
+        scale: float | None = None,
+        softcap: float = 0.0,
+        sinks: str | None = None,
+    ) -> Value:
+        """Self-attention of layer i, its output matrix included.
+
+        rope: None leaves queries and keys unturned. q_rope: of the queries, if they turn otherwise than the keys. qk_norm:
+        norm queries and keys before they turn, each head by itself or the heads together. scale: of the scores, 1 /
+        sqrt(head_dim) if None. window, softcap, sinks: as the op `attention` has them.
+        """
+        q, k, v = self.qkv(x, i)
+        heads, kv_heads = self.num_heads, self.kv_heads[i]
+        if qk_norm is not None:
+            q = self.norm(q, f"blk.{i}.attn_q_norm", heads if qk_norm == "heads" else 1)
+            k = self.norm(k, f"blk.{i}.attn_k_norm", kv_heads if qk_norm == "heads" else 1)
+        if rope is not None:
+            q, k = self.b.rope(q, heads, q_rope or rope), self.b.rope(k, kv_heads, rope)
+        layer = CacheLayer(kv_heads, self.head_dim, window)
+        scale = self.head_dim**-0.5 if scale is None else scale
+        y = self.b.attention(q, k, v, heads, layer, scale, softcap=softcap, sinks=sinks)
+        return self.linear(y, f"blk.{i}.attn_output", self.hidden)
+
+    def ffn(self, x: Value, i: int, activation: str, *, is_fused: bool = False, name: str = "ffn") -> Value:
+        """The gated feed-forward network of layer i: down(activation(gate(x)) * up(x)) (Shazeer 2020, arXiv:2002.05202).
+
+        is_fused: the rows of `up` are those of gate, then those of up.
+        """
+        size, layer = self.h.per_layer("feed_forward_length", self.num_layers)[i], f"blk.{i}.{name}"
+        if is_fused:
+            gate = self.linear(x, f"{layer}_up", size, 0, 2 * size)
+            up = self.linear(x, f"{layer}_up", size, size, 2 * size)
+        else:
+            gate, up = self.linear(x, f"{layer}_gate", size), self.linear(x, f"{layer}_up", size)
+        return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
+
+    def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, norm: str = "output_norm") -> Program:
+        """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
+        program.
+
+        scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap.
+        """
+        x = self.norm(x, norm)
+        output = self.w.optional("output.weight", self._vocab_size, self.hidden) or EMBEDDING
+        logits = self.b.linear(x, output, self._vocab_size, self.w.optional("output.bias", self._vocab_size))
+        if scale != 1.0:
+            logits = self.b.scale(logits, scale)
+        if softcap:
+            logits = self.b.softcap(logits, softcap)
+        self.w.check_all_used(self._architecture)
+        return keep_wanted_rows(self.b.finish(logits))
