@@ -15,7 +15,9 @@ from ..errors import UnsupportedError
 from ..gguf_header import quote
 from ..kernels.ops import Program
 from . import (
+    deepseek2,
     gemma3,
+    gpt_oss,
     granitehybrid,
     granitemoe,
     lfm2,
@@ -46,7 +48,9 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "deepseek2": deepseek2,
     "gemma3": gemma3,
+    "gpt-oss": gpt_oss,
     "granitehybrid": granitehybrid,
     "granitemoe": granitemoe,
     "lfm2": lfm2,

@@ -8,6 +8,7 @@ what, stands in its own file. Knows no numbers and no backend. Next hop: `kernel
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from ..errors import UnsupportedError
@@ -43,6 +44,16 @@ class Blocks:
         self.head_dim = self.h.head_dim(self.hidden, self.num_heads)
         self.epsilon = self.h.number(_EPSILON[norm])
         self._vocab_size = self.w.vocab_size(metadata, EMBEDDING)
+
+    @cached_property
+    def kv_heads(self) -> list[int]:
+        """Heads of keys and values of each layer."""
+        return self.h.kv_heads(self.num_layers, self.num_heads)
+
+    @cached_property
+    def head_dim(self) -> int:
+        """Width of a head, where those of keys and of values are as wide."""
+        return self.h.head_dim(self.hidden, self.num_heads)
 
     def embed(self, scale: float = 1.0) -> Value:
         """The tokens' rows of the embedding, times `scale`."""

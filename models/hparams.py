@@ -122,7 +122,7 @@ class HParams:
                 f"rope scaling of the type {_show(scaling)} ({self._prefix}.rope.scaling.type) is not supported;"
                 " edgellm knows none, linear and yarn"
             )
-        self.refuse("rope.scaling.yarn_log_multiplier", "YaRN's log multiplier")
+        attn_factor /= 1.0 + 0.1 * self.number_or_zero("rope.scaling.yarn_log_multiplier") * math.log(factor)
         return Rope(
             dim=dim,
             base=base,
