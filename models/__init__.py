@@ -15,6 +15,7 @@ from ..errors import UnsupportedError
 from ..gguf_header import quote
 from ..kernels.ops import Program
 from . import (
+    arcee,
     deepseek2,
     gemma3,
     gpt_oss,
@@ -48,6 +49,7 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "arcee": arcee,
     "deepseek2": deepseek2,
     "gemma3": gemma3,
     "gpt-oss": gpt_oss,

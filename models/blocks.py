@@ -40,15 +40,14 @@ class Blocks:
         self._metadata, self._architecture, self._norm = metadata, architecture, norm
         self.num_layers, self.hidden = self.h.num_layers(), self.h.integer("embedding_length")
         self.num_heads = self.h.integer("attention.head_count")
-        self.kv_heads = self.h.kv_heads(self.num_layers, self.num_heads, low=0 if some_without_attention else 1)
-        self.head_dim = self.h.head_dim(self.hidden, self.num_heads)
+        self._least_kv_heads = 0 if some_without_attention else 1
         self.epsilon = self.h.number(_EPSILON[norm])
         self._vocab_size = self.w.vocab_size(metadata, EMBEDDING)
 
     @cached_property
     def kv_heads(self) -> list[int]:
         """Heads of keys and values of each layer."""
-        return self.h.kv_heads(self.num_layers, self.num_heads)
+        return self.h.kv_heads(self.num_layers, self.num_heads, low=self._least_kv_heads)
 
     @cached_property
     def head_dim(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 # What differs little from what, by the papers; a name stands for itself and for whatever begins with it.
 _RELATIVES = {
-    "llama": "arcee baichuan command-r deci exaone ernie internlm2 llama4 minicpm mistral nemotron orion refact xverse yi",
+    "llama": "baichuan command-r deci exaone ernie internlm2 llama4 minicpm mistral nemotron orion refact xverse yi",
     "mistral3": "mistral4 ministral pixtral devstral",
     "qwen2": "qwen dream kimi-dev",
     "qwen2moe": "dots1 llada-moe bailingmoe",

@@ -24,7 +24,7 @@ def test_an_architecture_is_the_file_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        *(("arcee", "llama"), ("internlm2", "llama"), ("gemma3x", "gemma3"), ("lama", "llama")),
+        *(("baichuan", "llama"), ("internlm2", "llama"), ("gemma3x", "gemma3"), ("lama", "llama")),
         *(("unknownarch", None), ("hparams", None), ("", None), ("../llama", "llama"), ("\x1b[31m" * 40, None)),
     ],
 )
