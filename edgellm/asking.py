@@ -79,7 +79,8 @@ def embed_texts(llm: LLM, texts: str | Iterable[str | Iterable[int]]) -> list[Te
             ids = list(tokenizer.encode(text, add_bos=tokenizer.add_bos, add_eos=tokenizer.add_eos))
         else:
             ids = whole_numbers(text)
-        found.append(Text(ids if ids or tokenizer.bos_id is None else [tokenizer.bos_id]))
+        ids = ids if ids or tokenizer.bos_id is None else [tokenizer.bos_id]
+        found.append(Text(ids, adapters=llm.loaded.adapters.choose(None)))
     return found
 
 
@@ -109,7 +110,10 @@ def begin_many(llm: LLM, question: Question, n: int) -> list[Stream]:
 
 def _make_sequence(llm: LLM, question: Question, after: Sequence | None) -> Sequence:
     chooser = _make_chooser(llm, question.params, question.turn)
-    return Sequence(question.ids, question.params, chooser=chooser, after=after, created_s=question.created_s)
+    adapters = llm.loaded.adapters.choose(question.params.lora)
+    return Sequence(
+        question.ids, question.params, chooser=chooser, after=after, adapters=adapters, created_s=question.created_s
+    )
 
 
 def _make_chooser(llm: LLM, params: SamplingParams, turn: Turn | None) -> Chooser:

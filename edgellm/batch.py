@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cache.states import StateCache
-from .kernels.ops import Batch
+from .kernels.ops import NO_ADAPTERS, Batch
 from .scheduler import Work
 from .sequence import Sequence
 
@@ -68,12 +68,24 @@ def make_batch(
         state_reads=reads,
         state_writes=writes,
         token_types=np.array([x for work in works for x in _token_types(work)], np.int32) if with_types else None,
+        adapter_scales=_adapter_scales([work.sequence for work in works], counts),
     )
 
 
 def _token_types(work: Work) -> list[int]:
     start, types = work.sequence.num_cached, work.sequence.token_types
     return [0] * work.num_rows if types is None else types[start : start + work.num_rows]
+
+
+def _adapter_scales(sequences: ListOf[Sequence], counts: ListOf[int]) -> NDArray[np.float32]:
+    """How much of each adapter each token gets, f32[A, T]; counts: tokens of each sequence."""
+    most = max(len(sequence.adapters) for sequence in sequences)
+    if not most:
+        return NO_ADAPTERS
+    scales = np.zeros((most, len(sequences)), np.float32)
+    for column, sequence in enumerate(sequences):
+        scales[: len(sequence.adapters), column] = sequence.adapters
+    return np.repeat(scales, counts, axis=1)
 
 
 def _plan_states(works: ListOf[Work], states: StateCache) -> NDArray[np.int32]:
@@ -101,6 +113,7 @@ def _make_decode_batch(
         block_tables=block_tables,
         logit_rows=_FIRST_ROW,
         hidden_rows=_NO_ROWS,
+        adapter_scales=_adapter_scales([sequence], [1]) if sequence.adapters else NO_ADAPTERS,
         state_reads=reads,
         state_writes=writes,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .config_checks import check_int
-from .config_sampling import SamplingParams
+from .config_checks import check_int, check_number
+from .config_sampling import MAX_LORA_SCALE, SamplingParams
 from .errors import OptionError
 
 __all__ = ["EngineConfig", "SamplingParams"]
@@ -38,6 +40,15 @@ def _check_cache_type(name: str, value: object) -> None:
         raise OptionError(f"{name} must be one of {', '.join(CACHE_TYPES)}, not {value!r}{more}")
 
 
+def _adapter(entry: object) -> tuple[str, float]:
+    """A path, or a path and how much of the adapter is applied."""
+    path, scale = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, 1.0)
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"lora must be a list of paths or of (path, scale), not {entry!r}")
+    check_number(f"lora: the scale of {os.fspath(path)}", scale, -MAX_LORA_SCALE, MAX_LORA_SCALE)
+    return os.fspath(path), float(scale)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How a model is loaded.
@@ -62,6 +73,7 @@ class EngineConfig:
     spec: guess several tokens and check them in one step: "ngram" guesses from the text itself, "draft" by draft_model, "auto"
     by whichever promises most, "off" not at all. The text is the same, bit for bit; nothing is guessed where it would not pay.
     draft_model: a smaller model with the same vocabulary; None for none.
+    lora: adapters to load, each a path or (path, scale): a request gets all of them, so much of each, unless it says otherwise.
     spec_corpus: also guess from what was said in earlier sessions, which is then kept, up to a megabyte, in the user's folder.
     """
 
@@ -81,6 +93,7 @@ class EngineConfig:
     spec: str = "auto"
     draft_model: str | None = None
     spec_corpus: bool = False
+    lora: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -114,9 +127,17 @@ class EngineConfig:
                 f"spec {self.spec} does not use a draft model: leave out --draft-model, or choose auto or draft"
             )
         self._check_window()
+        object.__setattr__(self, "lora", tuple(_adapter(entry) for entry in self._adapters()))
         if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):
             layouts = ", ".join(WEIGHT_LAYOUTS)
             raise OptionError(f"weights must be one of {layouts} or a {PACKED_SUFFIX} file, not {self.weights!r}")
+
+    def _adapters(self) -> Iterable[object]:
+        if isinstance(self.lora, (str, os.PathLike)):
+            return [self.lora]
+        if not isinstance(self.lora, Iterable):
+            raise OptionError(f"lora must be a list of paths or of (path, scale), not {self.lora!r}")
+        return self.lora.items() if isinstance(self.lora, Mapping) else self.lora
 
     @property
     def cache_formats(self) -> tuple[str, str]:

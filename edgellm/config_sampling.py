@@ -16,6 +16,7 @@ from .errors import OptionError
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature")
 """All that may stand in `samplers`, in llama.cpp's order."""
 MAX_LOGPROBS = 20
+MAX_LORA_SCALE = 1e3
 GREEDY_TEMPERATURE = 1e-6
 """At or below it, the best id takes all."""
 _MOST_BIAS = 1e6
@@ -65,6 +66,9 @@ class SamplingParams:
 
     At most one of these: json: any JSON object. schema: a JSON Schema, or a Pydantic model class. regex: a regular expression
     that the whole answer matches. grammar: in Lark's or GBNF's language. choices: texts, one of which is the answer.
+
+    lora: name of an adapter (its file's name without .gguf) -> scale; those not named are off, so {} is the model as it is.
+    None: all as they were loaded.
     """
 
     max_tokens: int | None = None
@@ -102,6 +106,7 @@ class SamplingParams:
     regex: str | None = None
     grammar: str | None = None
     choices: tuple[str, ...] = ()
+    lora: Mapping[str, float] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -130,6 +135,7 @@ class SamplingParams:
             raise OptionError(f"ignore_eos must be true or false, not {self.ignore_eos!r}")
         self._check_samplers()
         self._check_bias()
+        self._check_lora()
 
     def _check_samplers(self) -> None:
         names = self.samplers
@@ -151,6 +157,15 @@ class SamplingParams:
                 raise OptionError(f"logit_bias must have token ids as keys, not {token_id!r}")
             check_number(f"logit_bias of {token_id}", bias, -_MOST_BIAS, _MOST_BIAS)
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    def _check_lora(self) -> None:
+        if self.lora is None:
+            return
+        if not isinstance(self.lora, Mapping):
+            raise OptionError(f"lora must map names of adapters to scales, not {self.lora!r}")
+        for name, scale in self.lora.items():
+            check_number(f"lora: the scale of {name}", scale, -MAX_LORA_SCALE, MAX_LORA_SCALE)
+        object.__setattr__(self, "lora", dict(self.lora))
 
     @property
     def is_greedy(self) -> bool:

@@ -23,10 +23,11 @@ Floats = NDArray[np.float32]
 
 
 class Text(NamedTuple):
-    """Ids, and which part of the text each is of, where models tell that apart."""
+    """Ids, which part of the text each is of, where models tell that apart, and how much of each adapter they get."""
 
     ids: list[int]
     types: list[int] | None = None
+    adapters: tuple[float, ...] = ()
 
 
 class Head:
@@ -100,7 +101,7 @@ def score(shared: SharedEngine, head: Head, texts: Iterable[Text]) -> Floats:
 
 def _run(shared: SharedEngine, texts: list[Text], keep: str) -> Iterable[Floats]:
     """Hidden states of each text, in order. All run in one queue, as many at once as there are slots."""
-    sequences = [Sequence(text.ids, keep_hidden=keep, token_types=text.types) for text in texts]
+    sequences = [Sequence(text.ids, keep_hidden=keep, token_types=text.types, adapters=text.adapters) for text in texts]
     for sequence in sequences:
         shared.engine.check(sequence)
     try:

@@ -215,10 +215,10 @@ class Engine:
                 self._end(sequence, "length")
             return []
         if len(rows) == 0:
-            self._cache.keep_states(sequence.slot, sequence.token_ids[: sequence.num_cached])
+            self._cache.keep_states(sequence.slot, sequence.token_ids[: sequence.num_cached], sequence.domain)
             return []
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
-            self._cache.keep(sequence.slot, sequence.prompt_ids)
+            self._cache.keep(sequence.slot, sequence.prompt_ids, sequence.domain)
         try:
             return self._choose(work, rows)
         except Exception as error:  # of this sequence alone: the others of the step go on

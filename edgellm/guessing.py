@@ -67,7 +67,14 @@ def _load_draft(config: EngineConfig, file: GGUFFile, progress: Progress | None,
     with open_gguf(config.draft_model) as draft_file:
         check_vocabulary(file, draft_file)
     plain = replace(
-        config, spec="off", draft_model=None, spec_corpus=False, disk_cache=0, cache_memory=None, weights="auto"
+        config,
+        spec="off",
+        draft_model=None,
+        spec_corpus=False,
+        disk_cache=0,
+        cache_memory=None,
+        weights="auto",
+        lora=(),
     )
     loaded = load_model(config.draft_model, plain, progress)
     closing.callback(loaded.close)

@@ -43,6 +43,7 @@ class Summary:
     cache_formats: of keys and values, which what follows is for. kv_bytes_per_token: growth of a sequence's cache in the
     layers that see all. kv_window_bytes: most that the window layers come to use beside that. state_layers: what layers with
     a state keep.
+    num_experts, num_used_experts: feed-forward networks of a layer, and those that a token takes; None where there is one.
     problem: why edgellm cannot run the model, None if it can as far as the head says.
     """
 
@@ -64,6 +65,8 @@ class Summary:
     num_kv_heads: int | None
     head_dim: int | None
     vocab_size: int | None
+    num_experts: int | None
+    num_used_experts: int | None
     cache_layers: tuple[CacheLayer, ...] | None
     problem: str | None
     cache_formats: Formats = DEFAULT_FORMATS
@@ -151,6 +154,8 @@ def summarise(model: GGUFFile, cache_formats: Formats = DEFAULT_FORMATS) -> Summ
         head_dim=_get_number(model, architecture, "attention.key_length")
         or (hidden // heads if hidden and heads else None),
         vocab_size=_get_vocab_size(model),
+        num_experts=_get_number(model, architecture, "expert_count"),
+        num_used_experts=_get_number(model, architecture, "expert_used_count"),
         cache_layers=None if program is None else program.cache_layers,
         problem=problem,
         cache_formats=cache_formats,

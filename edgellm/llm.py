@@ -47,7 +47,8 @@ class LLM:
 
     loaded: the parts that the loader made. load_s: seconds that took. max_context: tokens a prompt and its answer may
     have together, None for no end. window: last tokens that stay in sight, if not all. vocab_size: ids are 0 to
-    vocab_size - 1. eog_ids: ids that end an answer.
+    vocab_size - 1. eog_ids: ids that end an answer. adapters: LoRA adapters by name, each with the scale that a request gets
+    which does not say `lora={name: scale}`.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -60,6 +61,7 @@ class LLM:
         self.window = loaded.engine.config.window
         self.vocab_size = loaded.engine.vocab_size
         self.eog_ids = loaded.engine.eog_ids
+        self.adapters: Mapping[str, float] = dict(loaded.adapters.scales)
 
     @classmethod
     def load(
@@ -82,6 +84,7 @@ class LLM:
         spec: str = "auto",
         draft_model: str | os.PathLike[str] | None = None,
         spec_corpus: bool = False,
+        lora: ListOf[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
         progress: Progress | None = None,
     ) -> LLM:
         """Load a model: a path, an alias, or `owner/repo[:file-or-quant]` on Hugging Face; EngineConfig has the rest.
@@ -107,6 +110,7 @@ class LLM:
             on_full=on_full,
             spec=spec,
             spec_corpus=spec_corpus,
+            lora=tuple(lora),  # type: ignore[arg-type]  # paths alone are welcome: EngineConfig adds their scales
             draft_model=None if draft_model is None else str(hub.resolve(os.fspath(draft_model), progress)),
         )
         return cls(loader.load_model(hub.resolve(os.fspath(model), progress), config, progress))
@@ -257,12 +261,13 @@ class LLM:
                 raise OptionError(f"token id {token_id} is out of range; this model's are 0 to {self.vocab_size - 1}")
         return self.tokenizer.decode(ids, special=special)
 
-    def logits(self, token_ids: Iterable[int]) -> NDArray[np.float32]:
-        """Return f32[len(token_ids), vocab_size]: row i is what the model expects after ids 0 to i.
+    def logits(self, token_ids: Iterable[int], *, lora: Mapping[str, float] | None = None) -> NDArray[np.float32]:
+        """Return f32[len(token_ids), vocab_size]: row i is what the model expects after ids 0 to i. lora: as in SamplingParams.
 
         Raises OptionError if there are none or one is out of range, ContextError if they exceed max_context.
         """
-        sequence = Sequence(whole_numbers(token_ids), keep_logits=True)
+        adapters = self.loaded.adapters.choose(lora)
+        sequence = Sequence(whole_numbers(token_ids), keep_logits=True, adapters=adapters)
         self._shared.add(sequence)
         try:
             self._shared.wait(sequence, 0)
@@ -306,7 +311,8 @@ class LLM:
         self._require_open()
         self._head.require_scores()
         metadata = self.loaded.file.metadata
-        pairs = [write_pair(self.tokenizer, metadata, query, document) for document in documents]
+        adapters = self.loaded.adapters.choose(None)
+        pairs = [write_pair(self.tokenizer, metadata, query, text)._replace(adapters=adapters) for text in documents]
         return Ranking(score(self._shared, self._head, pairs))
 
     @cached_property

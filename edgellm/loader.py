@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cache_advice, guessing, models, packing, paths
+from . import cache_advice, guessing, lora, models, packing, paths
 from .cache.kv import KVCache
 from .cache.memory import read_bytes
 from .chat_template import ChatTemplate
@@ -62,6 +62,7 @@ class LoadedModel:
     storage: DiskCache | None
     load_s: float
     file: GGUFFile
+    adapters: lora.AdapterSet
 
     @property
     def cache_layers(self) -> tuple[CacheLayer, ...]:
@@ -127,15 +128,18 @@ def load_model(path: str | Path, config: EngineConfig, progress: Progress | None
 
 
 def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start: float) -> LoadedModel:
+    lora.refuse_adapter(file)
     architecture = str(file.require("general.architecture"))
     program = models.get(architecture).build(file.metadata, file.tensors)
+    adapters = lora.AdapterSet(file, program, config.lora)
     text = _Later(lambda: _read_text(file))
     try:
         config = settle(config, models.context_length(file.metadata), program)
         program = _limit(program, config)
         cache_advice.warn(config, file)
-        backend, cache = _make_backend(file, program, config, progress)
+        backend, cache = _make_backend(file, program, config, adapters, progress)
     finally:
+        adapters.close()
         text.wait()  # it reads the file, which may be closed next
     try:
         tokenizer, template = text.get()
@@ -164,6 +168,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         storage=storage,
         load_s=time.perf_counter() - start,
         file=file,
+        adapters=adapters,
     )
 
 
@@ -225,7 +230,7 @@ def _limit(program: Program, config: EngineConfig) -> Program:
 
 
 def _make_backend(
-    file: GGUFFile, program: Program, config: EngineConfig, progress: Progress | None
+    file: GGUFFile, program: Program, config: EngineConfig, adapters: lora.AdapterSet, progress: Progress | None
 ) -> tuple[CpuBackend, KVCache]:
     cache = KVCache(
         program.cache_layers,
@@ -240,7 +245,7 @@ def _make_backend(
         layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
         backend = CpuBackend(
             program,
-            file,
+            adapters,
             cache,
             objects_folder=paths.home() / "kernels",
             num_threads=config.threads,
@@ -250,6 +255,7 @@ def _make_backend(
             packed=layout.packed,
             mapped=layout.mapped,
             precise=config.precise,
+            adapters=adapters.adapters,
             progress=progress,
         )
     except BaseException:

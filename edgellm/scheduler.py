@@ -147,8 +147,7 @@ class Scheduler:
                 if not idle:
                     return
                 self._give_way(idle[-1])
-            is_new = self._in_one_piece or sequence.wants_all_rows
-            sequence.start(*self._cache.open(() if is_new else sequence.token_ids))
+            sequence.start(*self._open(sequence))
             self._waiting.remove(sequence)
             self._running.append(sequence)
 
@@ -162,7 +161,7 @@ class Scheduler:
         if sequence.num_output or sequence.wants_all_rows or self._in_one_piece:
             return False
         reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.wants_all_rows)
-        return any(x.num_prompt == sequence.num_prompt and x.prompt_ids == sequence.token_ids for x in reading)
+        return any(_prompt_is_that_of(sequence, x) for x in reading)
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Give a sequence places, if need be those of idle or younger ones. -> False if it had to give way itself."""
@@ -188,4 +187,12 @@ class Scheduler:
 
     def _keep(self, sequence: Sequence) -> None:
         if not self._in_one_piece:
-            self._cache.keep(sequence.slot, sequence.token_ids[: sequence.num_cached])
+            self._cache.keep(sequence.slot, sequence.token_ids[: sequence.num_cached], sequence.domain)
+
+    def _open(self, sequence: Sequence) -> tuple[int, int]:
+        is_new = self._in_one_piece or sequence.wants_all_rows
+        return self._cache.open(() if is_new else sequence.token_ids, sequence.domain)
+
+
+def _prompt_is_that_of(new: Sequence, old: Sequence) -> bool:
+    return old.num_prompt == new.num_prompt and old.adapters == new.adapters and old.prompt_ids == new.token_ids

@@ -5,6 +5,7 @@ Knows ids only, never text, and neither cache nor model. Next hop: `scheduler.py
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Collection, Iterable
 from enum import Enum
@@ -32,6 +33,7 @@ class Sequence:
     keep_logits: collect the logits of every prompt position in `logits`, f32[len(prompt_ids), V], and generate nothing.
     keep_hidden: collect the hidden states of "all" prompt positions, or of the "last", in `hidden`, f32[n, E]; generate nothing.
     token_types: which part of its text each id is of, None: all are of the first.
+    adapters: how much of each of the model's adapters it gets; () for the model as it is.
     chooser: chooses its ids; one that follows params alone if None.
     after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
@@ -57,6 +59,7 @@ class Sequence:
         keep_logits: bool = False,
         keep_hidden: str | None = None,
         token_types: list[int] | None = None,
+        adapters: tuple[float, ...] = (),
         created_s: float | None = None,
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
@@ -67,6 +70,7 @@ class Sequence:
         self.keep_logits = keep_logits
         self.keep_hidden = keep_hidden
         self.token_types = token_types
+        self.adapters = adapters if any(adapters) else ()
         self.num_ready = 0
         self.num_drafted = 0
         self.num_accepted = 0
@@ -108,6 +112,11 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens that are known but not yet in the cache: the rest of the prompt, or the one just chosen."""
         return len(self.token_ids) - self.num_cached
+
+    @property
+    def domain(self) -> bytes:
+        """What its keys and values depend on beside the tokens; b"" for the model as it is."""
+        return struct.pack(f"<{len(self.adapters)}f", *self.adapters)
 
     @property
     def generates(self) -> bool:

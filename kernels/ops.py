@@ -30,6 +30,9 @@ MULTIPLIES = ("linear", "head_linear")
 NO_RECORD = -1
 """In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
 
+NO_ADAPTERS = np.zeros((0, 0), np.float32)
+"""The scales of a batch whose sequences use the model as it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -199,6 +202,7 @@ class Batch:
         has one, and others may. No record is written twice, or written and read, in one batch; record 0 is never written.
     Both are empty for a program without state layers.
     token_types: i32[T], which part of its text a token is of, where models tell them apart; None: all are of the first.
+    adapter_scales: f32[A, T], how much of each adapter a token gets; f32[0, 0] where no token gets any.
     """
 
     token_ids: NDArray[np.int32]
@@ -210,6 +214,7 @@ class Batch:
     state_reads: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     state_writes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     token_types: NDArray[np.int32] | None = None
+    adapter_scales: NDArray[np.float32] = field(default_factory=lambda: NO_ADAPTERS)
 
 
 class Aborted(Exception):
@@ -418,6 +423,10 @@ class Builder(RecurrentOps):
     def add(self, x: Value, y: Value) -> Value:
         """x + y."""
         return self._append("add", (x, y), x.width)
+
+    def adapter_scale(self, x: Value, adapter: int, factor: float = 1.0) -> Value:
+        """x * (factor * the scale that the batch gives this adapter for the token); 0 where that scale is 0."""
+        return self._append("adapter_scale", (x,), x.width, (), adapter=adapter, factor=factor)
 
     def logit_rows(self, x: Value) -> Value:
         """Keep only the rows of the batch whose logits are wanted; ops after it work on those."""

@@ -26,6 +26,7 @@ def run(
     token_ids: Sequence[int] | Integers,
     logit_rows: Sequence[int] | Integers | None = None,
     token_types: Sequence[int] | Integers | None = None,
+    adapter_scales: Sequence[float] = (),
 ) -> Floats:
     """Compute the logits of a sequence, or what else is the program's output.
 
@@ -35,6 +36,7 @@ def run(
         token_ids: the T tokens of one sequence; token t is at position t.
         logit_rows: the N tokens whose logits are wanted, ascending; None for all.
         token_types: which part of its text each token is of; None: all are of the first.
+        adapter_scales: how much of each adapter the sequence gets.
 
     Returns f32[N, V].
     """
@@ -49,6 +51,9 @@ def run(
         named = [weights[name] for name in op.weights]
         if op.name == "embed":
             values[op.output.index] = embed(indices[op.attributes["by"]], named[0], op.attributes["scale"])
+        elif op.name == "adapter_scale":
+            scales = np.full(len(inputs[0]), adapter_scales[op.attributes["adapter"]], np.float32)
+            values[op.output.index] = adapter_scale(inputs[0], scales, op.attributes["factor"])
         else:
             values[op.output.index] = _apply(op, inputs, named, program, ids, rows)
         for value in op.inputs:  # a long prompt's values do not all fit into memory
@@ -343,6 +348,12 @@ def experts(
 def add(x: Floats, y: Floats) -> Floats:
     """x + y."""
     out: Floats = x + y
+    return out
+
+
+def adapter_scale(x: Floats, scales: Floats, factor: float) -> Floats:
+    """x f32[T, R] * factor * scales f32[T]; 0 where a scale is 0."""
+    out: Floats = np.where(scales[:, None] == 0, np.float32(0), x * (np.float32(factor) * scales[:, None]))
     return out
 
 

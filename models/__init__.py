@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import UnsupportedError
+from ..gguf_header import quote
 from ..kernels.ops import Program
 from . import (
+    arcee,
     bert,
     cohere2,
     deepseek2,
@@ -39,15 +41,16 @@ from . import (
     qwen2,
     qwen2moe,
     qwen3,
-    qwen35,
-    qwen35moe,
     qwen3moe,
     qwen3next,
+    qwen35,
+    qwen35moe,
     smollm3,
     stablelm,
     starcoder2,
 )
 from .hparams import HParams
+from .nearest import nearest
 from .weights import HasShape
 
 __all__ = ["ARCHITECTURES", "Architecture", "HasShape", "context_length", "get"]
@@ -61,6 +64,7 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "arcee": arcee,
     "bert": bert,
     "cohere2": cohere2,
     "deepseek2": deepseek2,
@@ -98,14 +102,16 @@ ARCHITECTURES = tuple(_MODULES)
 
 
 def get(architecture: str) -> Architecture:
-    """Find an architecture by GGUF's name for it; UnsupportedError names those there are."""
+    """Find an architecture by GGUF's name for it; UnsupportedError names the nearest there is."""
     try:
         return _MODULES[architecture]
     except KeyError:
-        known = ", ".join(sorted(_MODULES))
+        architecture = str(architecture)
+        like = nearest(architecture, _MODULES)
+        hint = f"; the nearest that is there is {like}" if like else ""
         raise UnsupportedError(
-            f"models of the architecture {architecture!r} are not supported; edgellm knows {known}"
-            " (CONTRIBUTING.md says how to add one)"
+            f"models of the architecture {quote(architecture)} are not supported{hint}"
+            " (docs/models.md lists all, CONTRIBUTING.md says how to add one)"
         ) from None
 
 

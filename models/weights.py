@@ -12,6 +12,9 @@ from typing import Any, Protocol
 from ..errors import ModelFileError, UnsupportedError
 from ..gguf_header import quote
 
+UNUSED = (".attn_rot_embd", ".attn_rot_embd.weight", ".rotary_emb.inv_freq")
+"""Ends of names that old converters left in: frequencies of rope, which the metadata give too."""
+
 
 class HasShape(Protocol):
     """What is asked of a tensor: `shape`, outermost first; a matrix is (N, K)."""
@@ -39,8 +42,7 @@ class Weights:
         """The name again, if the file has such a tensor of that shape."""
         found = self.optional(name, *shape)
         if found is None:
-            hint = "" if self._tensors else "; this file holds no tensors at all, only metadata or a vocabulary"
-            raise ModelFileError(f"the file lacks the tensor {name}{hint}")
+            raise ModelFileError(f"the file lacks the tensor {name}{self._hint(name)}")
         return found
 
     def optional(self, name: str, *shape: int) -> str | None:
@@ -52,6 +54,20 @@ class Weights:
             raise ModelFileError(f"tensor {name} has the shape {found}, but the metadata ask for {shape}")
         self._asked.add(name)
         return name
+
+    def _hint(self, name: str) -> str:
+        """Why a tensor may be missing, as far as the names of the others tell."""
+        if not self._tensors:
+            return "; this file holds no tensors at all, only metadata or a vocabulary"
+        each = name.replace("_exps.weight", ".0.weight")
+        if each != name and each in self._tensors:
+            return (
+                f"; it keeps each expert in a tensor of its own ({each}), as converters did before April 2024:"
+                " convert the model again"
+            )
+        if not any(other.startswith("blk.") for other in self._tensors):
+            return f"; its tensors have other names ({quote(next(iter(self._tensors)))}): llama.cpp's converter gives GGUF's"
+        return ""
 
     def skip(self, prefix: str) -> None:
         """Count the tensors whose names begin so as used: parts that are not needed for the logits."""
@@ -69,7 +85,7 @@ class Weights:
 
     def check_all_used(self, architecture: str) -> None:
         """Refuse a file with tensors nobody asked for."""
-        extra = sorted(set(self._tensors) - self._asked)
+        extra = sorted(name for name in set(self._tensors) - self._asked if not name.endswith(UNUSED))
         if extra:
             more = f" (and {len(extra) - 1} more)" if len(extra) > 1 else ""
             raise UnsupportedError(

@@ -36,6 +36,7 @@ LAYERS = (
         "guessing",
         "keeping",
         "inspect",
+        "lora",
         "doctor",
         "shared_engine",
         "waiting",

@@ -1,6 +1,6 @@
 """llama.cpp's side of make_architectures.py: what it answers to a file. Runs in a Python that has llama_cpp.
 
-    python architecture_peer.py MODEL.gguf IDS.npz OUT.npz
+    python architecture_peer.py MODEL.gguf IDS.npz OUT.npz [ADAPTER.gguf]
 
 Weights and cache are float32. Writes logits f32[T, V], or with `is_encoder` in the ids' file embeddings f32[T, E].
 """
@@ -37,7 +37,8 @@ def main() -> None:
         ]
         np.savez(target, logits=np.array(rows, np.float32))
         return
-    llama = llama_cpp.Llama(path, logits_all=True, type_k=GGML_F32, type_v=GGML_F32, flash_attn=False, **common)
+    common |= {"type_k": GGML_F32, "type_v": GGML_F32, "flash_attn": False}
+    llama = llama_cpp.Llama(path, logits_all=True, lora_path=(sys.argv[4:] or [None])[0], **common)
     llama.eval(ids)
     np.savez(target, logits=np.array(llama.scores[: len(ids)], np.float32))
 

@@ -89,15 +89,16 @@ class KVCache:
         self._lengths = [0] * max_sequences
         self._limits = [0] * max_sequences  # positions below which `reserve` has nothing to do
 
-    def open(self, token_ids: Sequence[int] = ()) -> tuple[int, int]:
+    def open(self, token_ids: Sequence[int] = (), domain: bytes = b"") -> tuple[int, int]:
         """-> a free slot, and how many of the first token_ids it holds already: at most all but the last one.
 
+        domain: what keys and values depend on beside the tokens; only what was kept with the same one is used.
         Raises ResourceError when all `max_sequences` slots are taken.
         """
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
         tokens = pack_tokens(token_ids[:-1])
-        found, record = self._cut_back(tokens, self._find(tokens))
+        found, record = self._cut_back(tokens, self._find(tokens, domain), domain)
         slot = self._slots.allocate()
         if self.states is not None:
             self.states.open(slot, found.num_tokens, record)
@@ -131,28 +132,31 @@ class KVCache:
         self._limits[slot] = self._limits[twin] = 0
         return twin
 
-    def keep(self, slot: int, token_ids: Sequence[int]) -> None:
+    def keep(self, slot: int, token_ids: Sequence[int], domain: bytes = b"") -> None:
         """Put what a slot holds of token_ids, the tokens that have been computed in it, into the tree and the storage.
 
         The slot may go on: it shares its blocks with the tree now. Call it before `close`, or what it holds is lost.
+        domain: as in `open`; only what depends on the tokens alone is stored.
         """
         self._check_open(slot)
         assert len(token_ids) <= self._lengths[slot], "these tokens are not in the cache"
         self._lengths[slot] = len(token_ids)
         self._limits[slot] = 0
-        tokens, parent = pack_tokens(token_ids), self.tree.root
+        tokens, parent = pack_tokens(token_ids), self.tree.root_of(domain)
         if self.states is not None:
-            self.states.keep(slot, tokens, also_last=True)
+            self.states.keep(slot, tokens, parent.key, also_last=True)
         if not self._groups:
             return
         for tile, start in enumerate(range(0, len(tokens), NODE_BYTES)):
-            parent = self._keep_tile(slot, tile, parent, tokens[start : start + NODE_BYTES])
+            parent = self._keep_tile(
+                slot, tile, parent, tokens[start : start + NODE_BYTES], None if domain else self.storage
+            )
         self.tree.prune(parent)
 
-    def keep_states(self, slot: int, token_ids: Sequence[int]) -> None:
+    def keep_states(self, slot: int, token_ids: Sequence[int], domain: bytes = b"") -> None:
         """Keep what `keep` would keep of states while a prompt is on its way in, or it is forgotten with the next step."""
         if self.states is not None and self.states.has_places(slot):
-            self.states.keep(slot, pack_tokens(token_ids), also_last=False)
+            self.states.keep(slot, pack_tokens(token_ids), self.tree.root_of(domain).key, also_last=False)
 
     def close(self, slot: int) -> None:
         """Free a slot; blocks that nobody else holds are free with it."""
@@ -241,14 +245,14 @@ class KVCache:
         if self.states is not None:
             self.states.free()
 
-    def _keep_tile(self, slot: int, tile: int, parent: Node, tokens: bytes) -> Node:
+    def _keep_tile(self, slot: int, tile: int, parent: Node, tokens: bytes, storage: Storage | None) -> Node:
         blocks = [group.block(slot, tile) for group in self._groups]
         node, taken = self.tree.insert(parent, tokens, blocks)
-        if taken and self.storage is not None:
+        if taken and storage is not None:
             # A node that goes on beyond these tokens is stored under its own: then these are, with all they have.
             groups = taken if node.tokens == tokens else [g for g, block in enumerate(blocks) if block != NO_BLOCK]
             data = {group: self.read_block(group, blocks[group]) for group in groups}
-            self.storage.write(parent.key, unpack_tokens(tokens), data)
+            storage.write(parent.key, unpack_tokens(tokens), data)
         if len(tokens) == NODE_BYTES:
             # A slot that computed what the tree had by then takes the tree's: the same bits need one block, and who uses
             # a node uses those above it, so that what nobody uses is leaves.
@@ -257,20 +261,23 @@ class KVCache:
                     group.share(slot, tile, node.blocks[number])
         return node
 
-    def _find(self, tokens: bytes) -> Prefix:
+    def _find(self, tokens: bytes, domain: bytes) -> Prefix:
+        if domain:
+            return find_prefix(self.tree, self._reaches, self._full, tokens, domain=domain)
         found = find_prefix(self.tree, self._reaches, self._full, tokens, self.storage)
         if any(not isinstance(source.node, Node) for source in found.sources):
             self._load(tokens, found.sources)
             found = find_prefix(self.tree, self._reaches, self._full, tokens)
         return found
 
-    def _cut_back(self, tokens: bytes, found: Prefix) -> tuple[Prefix, int]:
+    def _cut_back(self, tokens: bytes, found: Prefix, domain: bytes) -> tuple[Prefix, int]:
         """-> what of a beginning ends where a state is known, and its record; all of it without layers that have one."""
         if self.states is None:
             return found, 0
+        root_key = self.tree.root_of(domain).key
         while found.num_tokens:
-            length, record = self.states.snapshots.find(tokens[: found.num_tokens * TOKEN_BYTES])
-            found = find_prefix(self.tree, self._reaches, self._full, tokens[: length * TOKEN_BYTES])
+            length, record = self.states.snapshots.find(tokens[: found.num_tokens * TOKEN_BYTES], root_key)
+            found = find_prefix(self.tree, self._reaches, self._full, tokens[: length * TOKEN_BYTES], domain=domain)
             if found.num_tokens == length:
                 return found, record
         return Prefix(0, []), 0

@@ -96,13 +96,18 @@ class _Tile:
 
 
 def find_prefix(
-    tree: PrefixTree, reaches: Sequence[Reach], full: int | None, tokens: bytes, storage: Storage | None = None
+    tree: PrefixTree,
+    reaches: Sequence[Reach],
+    full: int | None,
+    tokens: bytes,
+    storage: Storage | None = None,
+    domain: bytes = b"",
 ) -> Prefix:
-    """The longest usable beginning of packed `tokens`. full: the group without a window, if there is one."""
+    """The longest usable beginning of packed `tokens`. full: the group without a window, if there is one. domain: see `kv.py`."""
     needy = [group for group, reach in enumerate(reaches) if any(map(len, reach.needed_tiles(1)))]
     if not needy:
         return Prefix(len(tokens) // TOKEN_BYTES, [])  # each token sees itself only
-    tiles = _walk(tree, full, tokens, storage)
+    tiles = _walk(tree.root_of(domain), full, tokens, storage)
     # Windows first: they are what is missing, and full layers have the most tiles to list.
     order = sorted(enumerate(reaches), key=lambda item: item[1].window is None)
     for last in range(len(tiles) - 1, -1, -1):
@@ -118,11 +123,11 @@ def find_prefix(
     return Prefix(0, [])
 
 
-def _walk(tree: PrefixTree, full: int | None, tokens: bytes, storage: Storage | None) -> list[_Tile]:
+def _walk(root: Node, full: int | None, tokens: bytes, storage: Storage | None) -> list[_Tile]:
     """Tiles of the prompt as far as nodes lead, and one more, in which they may lead a part of the way."""
     tiles: list[_Tile] = []
-    node: Node | None = tree.root
-    key = tree.root.key
+    node: Node | None = root
+    key = root.key
     for start in range(0, len(tokens), NODE_BYTES):
         tile = _Tile(node, key, tokens[start : start + NODE_BYTES], storage)
         tiles.append(tile)

@@ -31,9 +31,10 @@ class Snapshots:
         for record, (key, tokens) in list(self._names.items()):
             yield key, tokens, record
 
-    def add(self, tokens: bytes, record: int) -> None:
-        """Keep the state after packed `tokens`, one or more; the one that is there already stays."""
-        key = self._root_key
+    def add(self, tokens: bytes, record: int, root_key: bytes | None = None) -> None:
+        """Keep the state after packed `tokens`, one or more, of the domain that has this key (None: of the usual one); the one
+        that is there already stays."""
+        key = self._root_key if root_key is None else root_key
         last = (len(tokens) - TOKEN_BYTES) // NODE_BYTES * NODE_BYTES
         for start in range(0, last, NODE_BYTES):
             key = make_key(key, tokens[start : start + NODE_BYTES])
@@ -46,9 +47,9 @@ class Snapshots:
             self._records.setdefault(key, {})[tokens] = record
             self._names[record] = key, tokens
 
-    def find(self, tokens: bytes) -> tuple[int, int]:
+    def find(self, tokens: bytes, root_key: bytes | None = None) -> tuple[int, int]:
         """-> how many of the first tokens have their state here, at most, and its record; 0, 0 for none."""
-        keys = [self._root_key]
+        keys = [self._root_key if root_key is None else root_key]
         for start in range(0, len(tokens) - NODE_BYTES + 1, NODE_BYTES):
             keys.append(make_key(keys[-1], tokens[start : start + NODE_BYTES]))
         for tile in range(len(keys) - 1, -1, -1):

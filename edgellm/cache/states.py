@@ -134,14 +134,14 @@ class StateCache:
         if num_tokens == 0 and not held:
             self.open(slot, 0, 0)
 
-    def keep(self, slot: int, tokens: bytes, also_last: bool) -> None:
+    def keep(self, slot: int, tokens: bytes, root_key: bytes, also_last: bool) -> None:
         """Make snapshots of the places in packed `tokens` where others may go on, and of the last state in them."""
         held, length = self._held[slot], len(tokens) // TOKEN_BYTES
         places = {place for place in self._places[slot] if place <= length}
         if also_last:
             places |= {max((place for place in held if place <= length), default=0)}
         for place in sorted(places - {0}):
-            self.snapshots.add(tokens[: place * TOKEN_BYTES], held[place])
+            self.snapshots.add(tokens[: place * TOKEN_BYTES], held[place], root_key)
         self._places[slot] -= places
 
     def has_places(self, slot: int) -> bool:

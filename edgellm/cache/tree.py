@@ -94,10 +94,20 @@ class PrefixTree:
         self._pools = tuple(pools)
         self._full = full
         self.root = Node(None, b"", root_key, len(self._pools))
+        self._domains: dict[bytes, Node] = {}
         self._nodes: list[dict[int, Node]] = [{} for _ in self._pools]  # per group, by block
 
+    def root_of(self, domain: bytes) -> Node:
+        """The root of the texts whose keys and values depend on `domain` too; b"" for those that depend on nothing else."""
+        if not domain:
+            return self.root
+        if domain not in self._domains:
+            self._domains = {name: root for name, root in self._domains.items() if root.children}
+            self._domains[domain] = Node(None, b"", make_key(self.root.key, domain), len(self._pools))
+        return self._domains[domain]
+
     def __iter__(self) -> Iterator[Node]:
-        """All nodes but the root, parents first."""
+        """All nodes of the domain b"" but the root, parents first."""
         stack = list(self.root.children.values())
         while stack:
             node = stack.pop()
@@ -177,8 +187,9 @@ class PrefixTree:
 
     def clear(self) -> None:
         """Let go of every block."""
-        for node in list(self.root.children.values()):
-            self._remove(node)
+        for root in (self.root, *self._domains.values()):
+            for node in list(root.children.values()):
+                self._remove(node)
 
     def _find_relative(self, parent: Node, tokens: bytes) -> Node | None:
         """The child that begins with `tokens`, or that `tokens` begin with: there is at most one of the latter."""

@@ -10,6 +10,7 @@ import math
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import loading
@@ -18,12 +19,13 @@ from .parser import Parser
 from .terminal import bold, human_bytes, human_count, one_line, printable
 
 if TYPE_CHECKING:
+    from ..estimate import Estimate
     from ..gguf import GGUFFile
     from ..inspect import Summary
 
 USAGE = "FILE [options]"
 DESCRIPTION = (
-    "Say what a model file is and what it needs, then show its metadata, formats and tensors.\n"
+    "Say what a model file is, what it needs and how fast it would be here, then show its metadata, formats and tensors.\n"
     "Nothing is loaded; a file that edgellm cannot run is shown all the same, with the reason."
 )
 EXAMPLES = """\
@@ -39,7 +41,7 @@ SHOWN_LETTERS = 70
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     parser.add_argument("file", metavar="FILE", help=MODEL_HELP)
-    context_help = "reckon the memory for N tokens (default: what edgellm would choose)"
+    context_help = "reckon the memory for N tokens (default: what edgellm would choose, and all that it was trained on)"
     parser.add_argument("--max-context", type=int, metavar="N", help=context_help)
     add_cache_types(parser.add_argument)
     json_help = (
@@ -61,13 +63,13 @@ def execute(args: Namespace) -> int:
         if args.json:
             print(json.dumps(as_dict(model, summary, args.max_context)))
         else:
-            print(paragraph(summary, args.max_context or summary.default_context))
+            print(paragraph(summary, args.max_context, _estimate(summary, path)))
             for title, rows in tables(model, summary):
                 print(f"\n{bold(title, sys.stdout)}\n{aligned(rows)}")
     return 0
 
 
-def paragraph(summary: Summary, max_context: int) -> str:
+def paragraph(summary: Summary, max_context: int | None, speed: Estimate | None = None) -> str:
     """Return a few sentences that say what the file is to somebody who wants to run it."""
     formats = ", ".join(f"{use.nbytes / max(summary.weights_bytes, 1):.0%} {use.name}" for use in summary.formats[:3])
     name = summary.name or summary.path
@@ -75,12 +77,68 @@ def paragraph(summary: Summary, max_context: int) -> str:
     said = [
         f"{name}: a {kind} of {human_count(summary.num_parameters)} parameters in {human_bytes(summary.file_bytes)}"
         + (f" ({formats})." if formats else "."),
+        _layers(summary),
         f"It was trained on up to {summary.context_length} tokens at once." if summary.context_length else "",
         "It has a chat template." if summary.has_chat_template else "It has no chat template: `edgellm run --raw`.",
-        _memory(summary, max_context),
+        *(_memory(summary, context) for context in _contexts(summary, max_context)),
+        _speed(speed),
         f"edgellm cannot run it: {one_line(summary.problem)}" if summary.problem else "",
     ]
     return "\n".join(line for line in said if line)
+
+
+def _layers(summary: Summary) -> str:
+    """What the layers are: how many see all, a window, or carry a state, and how many experts they have."""
+    if not summary.num_layers:
+        return ""
+    parts, number = [], summary.num_layers
+    windowed, caches = summary.num_window_layers or 0, len(summary.cache_layers or ())
+    if windowed:
+        parts.append(f"{windowed} of which see a window of {summary.window} tokens")
+    if summary.cache_layers and caches < number:
+        parts.append(f"{number - caches} of which keep no keys and values")
+    text = f"It has {number} layers" + (", " + " and ".join(parts) if parts else "")
+    if summary.num_experts and summary.num_used_experts:
+        text += f"; a token takes {summary.num_used_experts} of a layer's {summary.num_experts} experts"
+    return text + "."
+
+
+def _contexts(summary: Summary, wanted: int | None) -> list[int]:
+    """Lengths whose memory is told: the one that was asked for, or the usual one and the longest."""
+    if wanted is not None:
+        return [wanted]
+    return sorted({summary.default_context, summary.context_length or summary.default_context})
+
+
+def _speed(speed: Estimate | None) -> str:
+    """What to expect here, where the model can be run."""
+    if speed is None:
+        return ""
+    return (
+        f"Here, on {speed.threads} thread{'s' if speed.threads > 1 else ''}, expect about {_rate(speed.decode_tps)} tokens/s"
+        f" of an answer and {_rate(speed.prefill_tps)} tokens/s of a prompt"
+        + ("." if speed.fits else "; but there is no room for it in memory now.")
+    )
+
+
+def _rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}"
+
+
+def _estimate(summary: Summary, path: Path) -> Estimate | None:
+    """How fast it would be, unless it cannot be run."""
+    if summary.problem is not None:
+        return None
+    from ..config import EngineConfig
+    from ..errors import EdgeLLMError
+    from ..estimate import estimate
+
+    try:
+        return estimate(
+            str(path), EngineConfig(cache_type_k=summary.cache_formats[0], cache_type_v=summary.cache_formats[1])
+        )
+    except EdgeLLMError:  # a vocabulary without a model, a head size that this cache cannot keep: said elsewhere
+        return None
 
 
 def tables(model: GGUFFile, summary: Summary) -> Iterable[tuple[str, list[tuple[str, ...]]]]:
@@ -95,6 +153,8 @@ def tables(model: GGUFFile, summary: Summary) -> Iterable[tuple[str, list[tuple[
         ("vocabulary", summary.vocab_size),
         ("window", summary.window),
         ("layers with a window", summary.num_window_layers),
+        ("experts", summary.num_experts),
+        ("experts used", summary.num_used_experts),
     )
     yield "network", [(name, str(number)) for name, number in numbers if number]
     yield (

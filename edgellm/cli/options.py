@@ -78,6 +78,7 @@ SPEC_HELP = (
 )
 CORPUS_HELP = "also guess from earlier sessions' texts, which are then kept in your folder (a megabyte at most)"
 DRAFT_HELP = "a smaller model with the same vocabulary, to guess by"
+LORA_HELP = "a LoRA adapter in GGUF to apply beside the weights, SCALE times (default: 1); may be repeated"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 _Made = TypeVar("_Made")
@@ -112,6 +113,7 @@ def add_loading(parser: Parser, *, with_context: bool = True) -> None:
     add("--weights", default=default.weights, metavar="LAYOUT", help=layouts)
     precise = "multiply with activations of 15 bits instead of 8: nearly exact, and prefill at half speed"
     add("--precise", action="store_true", help=precise)
+    add("--lora", type=adapter, action="append", default=[], metavar="PATH[:SCALE]", help=LORA_HELP)
 
 
 def _add_cache(parser: Parser, *, with_context: bool) -> None:
@@ -157,6 +159,15 @@ def bias(text: str) -> tuple[int, float]:
 def sampler_names(text: str) -> tuple[str, ...]:
     """Return the names in a text like top_k;top_p;temperature; commas will do as well."""
     return tuple(name.strip().lower() for name in re.split("[;,]", text) if name.strip())
+
+
+def adapter(text: str) -> tuple[str, float]:
+    """Return the path and the scale that a text like style.gguf:0.5 names; a colon within a path is part of it."""
+    path, _, scale = text.rpartition(":")
+    try:
+        return (path, float(scale)) if path and not os.path.exists(text) else (text, 1.0)
+    except ValueError:
+        return text, 1.0
 
 
 def size(text: str) -> int:

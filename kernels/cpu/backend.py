@@ -7,6 +7,7 @@ text and no sequence policy.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,8 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..adapters import Adapters
 from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
-from . import cache_kernels, isa, lower, lower_experts, objects, slots, tasks, threads, vocabulary, weights
+from . import adapted, cache_kernels, isa, lower, lower_experts, objects, slots, tasks, threads, vocabulary, weights
 from .machine import CacheGroup, Machine, Place, Shape
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
@@ -64,6 +66,7 @@ class CpuBackend:
     a sequence, None for no end (every attention layer then has a window).
     packed: re-order matrices at load, or read them as they are mapped. mapped: all of them, packed before. precise: multiply
     with activations of two int8 parts, about 15 bits, at twice the arithmetic. objects_folder: where compiled kernels are kept.
+    adapters: what batches may ask for; the source has their matrices too.
     hidden: f32[M, E], the hidden states that the last batch wanted.
     level: instruction level, None for the best. progress(stage, done, total) is told about compiling and loading.
     """
@@ -82,18 +85,20 @@ class CpuBackend:
         packed: bool = True,
         mapped: Mapping[str, NDArray[np.uint8]] | None = None,
         precise: bool = False,
+        adapters: Adapters | None = None,
         level: isa.Level | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._parts = 2 if precise else 1
         self.program, self.level = program, level or objects.choose_level().level
-        names = kernel_names(program, source, cache.formats)
-        self._kernels = objects.addresses(names, self.level, objects_folder, progress)
+        names = kernel_names(program, source, cache.formats) + adapted.kernel_names(adapters, program, source)
+        self._kernels = objects.addresses(list(dict.fromkeys(names)), self.level, objects_folder, progress)
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, cache.formats[0], max(self._task_tokens, tasks.FEW))
         scratch = max(scratch, lower_experts.scratch_bytes(program))
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
+        scratch = max(scratch, adapted.scratch_bytes(adapters, program, source))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
         self.vocab_size = self._num_ids()
@@ -101,6 +106,7 @@ class CpuBackend:
         self._make_inputs(max_tokens, max_sequences, max_context)
         self._runs = Runs(cache.states, len(self._positions), self.threads.ctx)
         self._make_machine(cache)
+        self._adapted = None if adapters is None else adapted.AdaptedRuns(self, cache, adapters, source)
 
     # ---- made once ----
     def _num_ids(self) -> int:
@@ -208,6 +214,11 @@ class CpuBackend:
 
         Raises Aborted if `abort` was called: what the cache got at the batch's positions is then no one's.
         """
+        if self._adapted is not None and batch.adapter_scales.size:
+            return self._adapted.run(batch)
+        return self._run(batch)
+
+    def _run(self, batch: Batch) -> NDArray[np.float32]:
         n, wanted = len(batch.token_ids), len(batch.logit_rows)
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
@@ -265,6 +276,13 @@ class CpuBackend:
             self.threads.ctx[slots.ABORT] = 0
             raise Aborted
 
+    def twin(self, program: Program, cache: Cache) -> CpuBackend:
+        """The same weights, threads and inputs running another program: only its buffers and tapes are its own."""
+        other = copy.copy(self)
+        other.program = program
+        other._make_machine(cache)
+        return other
+
     def abort(self) -> None:
         """Make the `run` that is on, or else the next, end as soon as the chunks that are on are done. From any thread."""
         self.threads.ctx[slots.ABORT] = 1
@@ -276,6 +294,7 @@ class CpuBackend:
 
     def close(self) -> None:
         """Stop the threads. Memory goes with the last reference."""
+        self._adapted = None
         self.threads.close()
 
 

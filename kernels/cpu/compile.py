@@ -38,6 +38,7 @@ def _source(name: str) -> tuple[Callable[..., None], int]:
     """-> the kernel's Python function and its number of int64 operands."""
     from . import (
         activations,
+        adapter_scale,
         attention,
         cache_kernels,
         elementwise,
@@ -64,6 +65,7 @@ def _source(name: str) -> tuple[Callable[..., None], int]:
         short_conv,
         gated_delta,
         mamba2,
+        adapter_scale,
     ):
         if name in module.KERNELS:
             return module.KERNELS[name], 4

@@ -30,6 +30,7 @@ KERNELS = {
     "join_heads": "join_heads",
     "rope": "rope",
     "logit_rows": "gather",
+    "adapter_scale": "adapter_scale",
 }
 """Which kernel an op needs."""
 ACTIVATIONS = {
@@ -143,6 +144,11 @@ class RowLowering:
         groups, some = self._groups(step.out.width)
         arguments = [x.address, up, x.stride, groups, some, activation, *self._emit(step)]
         self._op("gated", step, arguments, -(-groups // some))
+
+    def _adapter_scale(self, step: Step) -> None:
+        x, out, attributes = self._place(step.inputs[0]), self._place(step.out), step.op.attributes
+        arguments = [x.address, out.address, x.stride, x.stride // 128, attributes["adapter"]]
+        self._op("adapter_scale", step, [*arguments, int(self.rows != "tokens"), float_word(attributes["factor"])])
 
     def _scale(self, step: Step) -> None:
         factor = np.float32(step.op.attributes["factor"])

@@ -13,6 +13,7 @@ SCRATCH, SCRATCH_BYTES = 30, 31
 TOKEN_TYPES = 33  # address of i64[T]
 ABORT = 32  # not 0: chunks are claimed and counted, but not computed; any thread may set it while a step is on
 RUNS, SAVES = 33, 34  # addresses: i64[R, RUN_WORDS], one per sequence of the batch; i64[T], see below
+ADAPTER_SCALES, MAX_ADAPTERS = 35, 16  # address of f32[rows, MAX_ADAPTERS]: how much of each adapter a row gets
 PARKED = 40  # + 8 * thread: AWAKE, ASLEEP, CALLED (asleep, and Python must wake it) or AWAY
 CONTEXT_WORDS = PARKED + 8 * 64
 AWAKE, ASLEEP, CALLED, AWAY = 0, 1, 2, 3

@@ -79,7 +79,11 @@ class CpuVocabulary(vocabulary.Vocabulary):
         self._ids = aligned(8 * vectors * _LANES).view(np.int64)
         self._number, self._best = aligned(8).view(np.int64), aligned(4 * _LANES).view(np.float32)
         self._number_view, self._best_view = self._number.data, self._best.data
-        self._peaks_at, self._number_at, self._best_at = address(self._peaks), address(self._number), address(self._best)
+        self._peaks_at, self._number_at, self._best_at = (
+            address(self._peaks),
+            address(self._number),
+            address(self._best),
+        )
         calls = dict.fromkeys(KERNELS, blocks) | {"scan_best": 1, "scan_reaching": 1, "scan_depths": _PARTS}
         fixed, team = (self._whole, address(self._rest)), threads if blocks >= _SHARED else None
         self._scans = {n: _Scan(kernels, n, fixed, c, team if c > 1 else None) for n, c in calls.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tiny_models import write_model
 from edgellm import LLM, models
 from edgellm.gguf import GGUFFile, open_gguf
 from edgellm.kernels import formats, reference
+from edgellm.lora import AdapterSet
 
 DATA = Path(__file__).parent.parent / "data" / "architectures"
 NAMES = sorted(path.name.removesuffix(".gguf.xz") for path in DATA.glob("*.gguf.xz"))
@@ -26,7 +27,7 @@ Floats = NDArray[np.float32]
 class FileWeights(Mapping[str, Floats]):
     """All weights of a file as float32, made when they are asked for."""
 
-    def __init__(self, file: GGUFFile) -> None:
+    def __init__(self, file: GGUFFile | AdapterSet) -> None:
         self._file = file
 
     def __getitem__(self, name: str) -> Floats:
@@ -80,6 +81,21 @@ def answer(llm: LLM, ids: NDArray[np.int64]) -> Floats:
     """What a loaded model says to ids: logits f32[T, V], or an encoder's hidden states f32[T, E]."""
     text = [int(i) for i in ids]
     return llm.embed_tokens([text])[0] if llm.loaded.engine.is_encoder else llm.logits(text)
+
+
+def run_adapted(
+    model: Path, adapters: Sequence[tuple[Path, float]], ids: NDArray[np.int64], rows: NDArray[np.int64] | None = None
+) -> Floats:
+    """The same with LoRA adapters, each so many times."""
+    with open_gguf(model) as file:
+        program = build(file)
+        found = AdapterSet(file, program, [(str(path), scale) for path, scale in adapters])
+        try:
+            assert found.adapters is not None
+            scales = found.choose(None)
+            return reference.run(found.adapters.beside(program), FileWeights(found), ids, rows, scales)
+        finally:
+            found.close()
 
 
 def requantise(source: Path, target: Path, form: str) -> Path:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gguf_bytes as gb
 import pytest
+from tiny_models import write_tiny
 
 from edgellm.cli import main
+from edgellm.cli.inspect import paragraph
+from edgellm.gguf import open_gguf
+from edgellm.inspect import summarise
 
 
 def unreadable(constant: str) -> float:
@@ -48,6 +54,27 @@ def test_words_and_tables(hostile: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "…] (10 items)" in out and "characters)" in out and "[1, 2, 3]" in out
     assert not set(out) & {"\x1b", "\x07"}
     assert max(map(len, out.splitlines()[6:])) < 150
+
+
+def test_what_a_person_wants_to_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_tiny(tmp_path / "m.gguf", "gemma3", layers=7, window=16, context=32768)
+    assert main(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "It has 7 layers, 6 of which see a window of 16 tokens." in out
+    assert "With a context of 4096 tokens" in out and "With a context of 32768 tokens" in out
+    assert re.search(r"Here, on \d+ threads?, expect about [\d.]+ tokens/s of an answer and [\d.]+ tokens/s of a", out)
+    assert "experts" not in out and "cannot run" not in out
+    assert main(["inspect", str(path), "--max-context", "8192"]) == 0
+    assert capsys.readouterr().out.count("With a context of ") == 1
+
+
+def test_experts_and_layers_without_keys_and_values_are_told(tmp_path: Path) -> None:
+    with open_gguf(write_tiny(tmp_path / "m.gguf", layers=3)) as file:
+        summary = summarise(file)
+    assert summary.cache_layers is not None
+    mixed = replace(summary, num_experts=32, num_used_experts=4, cache_layers=summary.cache_layers[:1])
+    said = paragraph(mixed, None)
+    assert "It has 3 layers, 2 of which keep no keys and values; a token takes 4 of a layer's 32 experts." in said
 
 
 def test_json(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
