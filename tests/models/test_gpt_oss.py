@@ -36,7 +36,7 @@ def test_experts_in_mxfp4_are_read_mapped_and_packed(tmp_path: Path) -> None:
     with open_gguf(tmp_path / "gpt-oss.gguf") as file:
         np.testing.assert_array_equal(exact, stored.FileWeights(file)["blk.1.ffn_up_exps.weight"])
     found = []
-    for weights in ("map", "pack"):
+    for weights in ("raw", "packed"):
         with LLM.load(path, threads=2, spec="off", weights=weights, precise=True) as llm:
             found.append(llm.logits(IDS))
     assert found[0].tobytes() == found[1].tobytes(), "mapped and packed"
