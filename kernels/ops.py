@@ -8,7 +8,7 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ GATED_ACTIVATIONS = (*ACTIVATIONS, "swiglu_clamped")
 SCORES = ("softmax", "sigmoid", "softmax_of_used")
 """How a router's logits become scores: over all experts, each by itself, or over the chosen ones after the choice."""
 
+MULTIPLIES = ("linear", "head_linear")
+"""Ops that multiply with one matrix, the first of their weights."""
+
 NO_RECORD = -1
 """In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
 
@@ -32,6 +35,16 @@ class Value:
     """One f32[T, width] matrix of a program; `index` is its number."""
 
     index: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """Columns start .. start + width of each of the num_heads heads of a value; multiples of 8."""
+
+    value: Value
+    num_heads: int
+    start: int
     width: int
 
 
@@ -52,7 +65,9 @@ class Rope:
 
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
-    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071).
+    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071); yarn_truncate: the ramp ends at whole pairs, as there.
+    short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
+    ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
 
     dim: int
@@ -65,7 +80,12 @@ class Rope:
     yarn_attn_factor: float = 1.0
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
+    yarn_truncate: bool = True
     factors: str | None = None
+    short_factors: str | None = None
+    long_factors: str | None = None
+    temperature: float = 0.0
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +93,19 @@ class CacheLayer:
     """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all.
 
     num_sink_tokens: first tokens of a sequence that stay in reach beside the window; 0 without a window.
+    value_dim: width of a head of V; None: head_dim, that of K.
     """
 
     num_kv_heads: int
     head_dim: int
     window: int | None = None
     num_sink_tokens: int = 0
+    value_dim: int | None = None
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Widths of a head of K and of V."""
+        return self.head_dim, self.head_dim if self.value_dim is None else self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +152,15 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[self._last_matrix()].inputs[0]
+        return self.ops[self._last_matrix].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[: self._last_matrix()], self.hidden, self.cache_layers, self.state_layers)
+        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
 
+    @property
     def _last_matrix(self) -> int:
-        """Its place: logits may be scaled or capped behind it."""
+        """Its op; logits may be scaled and capped behind it."""
         return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 
@@ -210,6 +238,24 @@ class Builder(RecurrentOps):
         assert start % 8 == 0, "parts of a matrix begin at whole groups of eight rows"
         return self._append("linear", (x,), width, (weight, bias), bias=bias is not None, start=start)
 
+    def head_linear(self, x: Value, weight: str, num_heads: int, width: int) -> Value:
+        """Each head of x times a matrix of its own: y_h = x_h @ weight[h].T; the weight is (num_heads, width, K).
+
+        width and K, the width of x's heads, are multiples of 8.
+        """
+        assert x.width % num_heads == width % 8 == x.width // num_heads % 8 == 0
+        return self._append("head_linear", (x,), num_heads * width, (weight,), num_heads=num_heads)
+
+    def join_heads(self, num_heads: int, *parts: HeadPart) -> Value:
+        """Head h of the result is columns of head h of the first value, then those of the second; one or two parts.
+
+        A value of one head gives it to all (DeepSeek-V2's rotated keys).
+        """
+        assert 1 <= len(parts) <= 2 and all(p.start % 8 == p.width % 8 == 0 for p in parts)
+        width = num_heads * sum(p.width for p in parts)
+        shapes = tuple((p.num_heads, p.start, p.width) for p in parts)
+        return self._append("join_heads", [p.value for p in parts], width, num_heads=num_heads, parts=shapes)
+
     def rope(self, x: Value, num_heads: int, rope: Rope, last_position: int | None = None) -> Value:
         """Rotate each head by its token's position (Su et al. 2021), or by `last_position` where that is less."""
         weights, attributes = (rope.factors,), {"rope": rope, "last_position": last_position}
@@ -240,7 +286,7 @@ class Builder(RecurrentOps):
         index = len(self._layers) - 1
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
         attributes = {"layer": index, "scale": scale, "softcap": softcap}
-        width = num_heads * layer.head_dim
+        width = num_heads * layer.dims[1]
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
     def _state(self, width: int) -> int:

@@ -62,13 +62,17 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "linear":
             rows = slice(a["start"], a["start"] + op.output.width)
             return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
+        case "head_linear":
+            return head_linear(x[0], w[0])
+        case "join_heads":
+            return join_heads(x, a["num_heads"], a["parts"])
         case "rope":
-            last = len(ids) if a["last_position"] is None else a["last_position"]
-            return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
+            factors, last = w[0] if w else None, a["last_position"]
+            return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), factors, last)
         case "attention":
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
-            scale, softcap, sinks = a["scale"], a["softcap"], w[0] if w else None
-            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
+            scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
+            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, cap, sinks=sinks, sink_q=sink_q)
         case "short_conv":
             return short_conv(x[0], w[0], w[1] if a["bias"] else None)
         case "gated_delta":
@@ -134,15 +138,38 @@ def linear(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
     return out if bias is None else add(out, bias)
 
 
-def rope(x: Floats, num_heads: int, rope: Rope, positions: Integers, factors: Floats | None = None) -> Floats:
-    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T]."""
+def head_linear(x: Floats, weight: Floats) -> Floats:
+    """Head h of x f32[T, H * K] @ weight f32[H, N, K][h].T: f32[T, H * N]."""
+    heads = x.reshape(len(x), len(weight), weight.shape[2])
+    out = np.stack([heads[:, h] @ weight[h].T for h in range(len(weight))], axis=1)
+    return out.reshape(len(x), -1)
+
+
+def join_heads(x: Sequence[Floats], num_heads: int, parts: Sequence[tuple[int, int, int]]) -> Floats:
+    """Columns of each value's heads side by side, head by head; parts: of each value its heads, first column and columns."""
+    some = []
+    for value, (heads, start, width) in zip(x, parts, strict=True):
+        columns = value.reshape(len(value), heads, -1)[:, :, start : start + width]
+        some.append(np.broadcast_to(columns, (len(value), num_heads, width)))
+    return np.concatenate(some, axis=2).reshape(len(x[0]), -1)
+
+
+def rope(
+    x: Floats,
+    num_heads: int,
+    rope: Rope,
+    positions: Integers,
+    factors: Floats | None = None,
+    last_position: int | None = None,
+) -> Floats:
+    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T], those of last_position at most."""
     out: Floats = x.reshape(len(x), num_heads, x.shape[1] // num_heads).copy()
     if rope.pairs == "adjacent":
         left, right = out[..., 0 : rope.dim : 2], out[..., 1 : rope.dim : 2]
     else:
         assert rope.pairs == "halves", rope.pairs
         left, right = out[..., : rope.dim // 2], out[..., rope.dim // 2 : rope.dim]
-    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors))
+    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors, last_position))
     left[:], right[:] = left * cos - right * sin, right * cos + left * sin  # both right sides before either is written
     return out.reshape(x.shape)
 
@@ -159,7 +186,7 @@ def attention(
     sinks: Floats | None = None,
     sink_q: Floats | None = None,
 ) -> Floats:
-    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k and v f32[T, G * D].
+    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k f32[T, G * D], v f32[T, G * D'].
 
     sinks: f32[H], a score of a token without a value. sink_q: f32[T, H * D], for sink tokens that have left the window.
     """
@@ -167,11 +194,11 @@ def attention(
     q = q.reshape(tokens, num_heads, layer.head_dim)
     sink_q = q if sink_q is None else sink_q.reshape(q.shape)
     k = k.reshape(tokens, layer.num_kv_heads, layer.head_dim)
-    v = v.reshape(tokens, layer.num_kv_heads, layer.head_dim)
+    v = v.reshape(tokens, layer.num_kv_heads, layer.dims[1])
     distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
     in_window = (distance >= 0) & (distance < (layer.window or tokens + 1))
     is_sink = (distance >= 0) & ~in_window & (np.arange(tokens) < layer.num_sink_tokens)[None, :]
-    out: Floats = np.empty_like(q)
+    out: Floats = np.empty((tokens, num_heads, layer.dims[1]), np.float32)
     for head in range(num_heads):
         group = head // (num_heads // layer.num_kv_heads)
         scores = np.where(is_sink, sink_q[:, head] @ k[:, group].T, q[:, head] @ k[:, group].T) * np.float32(scale)
@@ -181,7 +208,7 @@ def attention(
         if sinks is not None:
             scores = np.concatenate([scores, np.full((tokens, 1), sinks[head], np.float32)], axis=1)
         out[:, head] = softmax(scores)[:, :tokens] @ v[:, group]
-    return out.reshape(tokens, num_heads * layer.head_dim)
+    return out.reshape(tokens, num_heads * layer.dims[1])
 
 
 def short_conv(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:

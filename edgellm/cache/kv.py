@@ -58,8 +58,8 @@ class KVCache:
         root_key: bytes = ROOT_KEY,
         state_layers: Sequence[StateLayer] = (),
     ) -> None:
-        for head_dim in dict.fromkeys(layer.head_dim for layer in layers):
-            for name in formats:
+        for dims in dict.fromkeys(layer.dims for layer in layers):
+            for name, head_dim in zip(formats, dims, strict=True):
                 cache_formats.get(name).check(head_dim)
         reaches = list_reaches(layers, max_context, prefill_chunk)
         fixed_bytes = state_bytes(state_layers, max_sequences)

@@ -26,6 +26,7 @@ KERNELS = {
     "softcap": "softcap",
     "columns": "scale",
     "add": "add_rows",
+    "join_heads": "join_heads",
     "rope": "rope",
     "logit_rows": "gather",
 }
@@ -156,6 +157,15 @@ class RowLowering:
         x, (groups, some) = self._place(step.inputs[0]), self._groups(step.out.width)
         arguments = [x.address, x.stride, groups, some, float_word(step.op.attributes["cap"]), *self._emit(step)]
         self._op("softcap", step, arguments, -(-groups // some))
+
+    def _join_heads(self, step: Step) -> None:
+        out, heads = self._place(step.out), step.op.attributes["num_heads"]
+        arguments = [out.address, out.stride, 4 * step.op.output.width // heads, heads]
+        parts = zip(step.inputs, step.op.inputs, step.op.attributes["parts"], strict=True)
+        for buffer, value, (own, start, width) in parts:
+            x, head_bytes = self._place(buffer), 4 * value.width // own if own > 1 else 0
+            arguments += [x.address + 4 * start, x.stride, head_bytes, width]
+        self._op("join_heads", step, arguments)
 
     def _rope(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._place(step.out)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..ops import Op, Program, Value
+from ..ops import MULTIPLIES, Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
 
 _SEND_ROWS = frozenset(
@@ -146,7 +146,7 @@ class _Planner:
 
     def _multiplies_int8(self, op: Op, value: Value) -> bool:
         """Whether the op multiplies the value, quantised, with a matrix: its first input, if it is such an op."""
-        return op.name in ("linear", "experts") and value == op.inputs[0] and self.reads_int8(op.weights[0])
+        return op.name in (*MULTIPLIES, "experts") and value == op.inputs[0] and self.reads_int8(op.weights[0])
 
     # ---- steps ----
     def run(self) -> Plan:
