@@ -45,6 +45,8 @@ def randomise(model: Any) -> None:
                 value.copy_(level * 2.0 ** round(float(torch.log2(torch.tensor(value.shape[-1] ** -0.5)))))
             elif value.dim() >= 2:
                 value.copy_(level / 4)
+            elif name.endswith("linear_attn.A_log"):  # slow enough for a state to matter
+                value.copy_(level / 2 - 1)
             elif name.endswith(("A_log", "dt_bias", "D")):
                 value.copy_(torch.round(value.float() * 8) / 8 + level / 16)
             elif bool((value == 1).all()):  # a norm's weight around 1, or, as zeros, around what is added to 1
