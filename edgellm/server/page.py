@@ -22,7 +22,7 @@ HEADERS = {
 
 def route(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
     """A route that answers with one file of the page."""
-    body = files(__package__).joinpath("page", name).read_bytes()
+    body = (files(__package__) / "page" / name).read_bytes()
 
     async def answer(request: Request) -> Response:
         return Response(body, media_type=media_type, headers=HEADERS)

@@ -118,7 +118,8 @@ class RowLowering:
 
     def _apart(self, step: Step, width: int) -> int:
         """Bytes from the weight of a part of so many values to that of the next: 0 if they share one."""
-        return 4 * width if self.m.weights.vectors[step.op.weights[0]].size > width else 0
+        has_own = bool(step.op.weights) and self.m.weights.vectors[step.op.weights[0]].size > width
+        return 4 * width if has_own else 0
 
     def _add(self, step: Step) -> None:
         x, y, out = (self._place(b) for b in (*step.inputs, step.out))
