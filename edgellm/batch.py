@@ -11,11 +11,13 @@ from collections.abc import Sequence as ListOf
 import numpy as np
 from numpy.typing import NDArray
 
+from .cache.states import StateCache
 from .kernels.ops import Batch
 from .scheduler import Work
 from .sequence import Sequence
 
 _FIRST_ROW, _NO_ROWS = np.zeros(1, np.int32), np.zeros(0, np.int32)
+_NO_STATES = _NO_ROWS, _NO_ROWS
 
 
 def num_logit_rows(work: Work) -> int:
@@ -34,10 +36,16 @@ def num_hidden_rows(work: Work) -> int:
     return int(work.sequence.keep_hidden == "last" and work.num_tokens == work.sequence.num_pending)
 
 
-def make_batch(works: ListOf[Work], block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
-    """Lay the shares of a step one after another. The tables are handed on as they are: a row is a cache slot."""
+def make_batch(
+    works: ListOf[Work], block_tables: tuple[NDArray[np.int32], ...], states: StateCache | None = None
+) -> Batch:
+    """Lay the shares of a step one after another. The tables are handed on as they are: a row is a cache slot.
+
+    states: where the program has layers with a state: chooses the records that the step writes.
+    """
+    reads, writes = _NO_STATES if states is None else (states.reads, _plan_states(works, states))
     if len(works) == 1 and works[0].num_rows == 1 and num_logit_rows(works[0]) == 1:
-        return _make_decode_batch(works[0].sequence, block_tables)
+        return _make_decode_batch(works[0].sequence, block_tables, reads, writes)
     token_ids: list[int] = []
     logit_rows: list[int] = []
     hidden_rows: list[int] = []
@@ -56,10 +64,27 @@ def make_batch(works: ListOf[Work], block_tables: tuple[NDArray[np.int32], ...])
         block_tables=block_tables,
         logit_rows=np.array(logit_rows, np.int32),
         hidden_rows=np.array(hidden_rows, np.int32),
+        state_reads=reads,
+        state_writes=writes,
     )
 
 
-def _make_decode_batch(sequence: Sequence, block_tables: tuple[NDArray[np.int32], ...]) -> Batch:
+def _plan_states(works: ListOf[Work], states: StateCache) -> NDArray[np.int32]:
+    return np.concatenate(
+        [
+            states.plan(s.slot, s.num_cached, work.num_tokens, len(work.draft), s.num_prompt)
+            for work in works
+            for s in (work.sequence,)
+        ]
+    )
+
+
+def _make_decode_batch(
+    sequence: Sequence,
+    block_tables: tuple[NDArray[np.int32], ...],
+    reads: NDArray[np.int32],
+    writes: NDArray[np.int32],
+) -> Batch:
     """The same for one token whose logits are wanted: most steps there are, and each array costs microseconds."""
     at = sequence.num_cached
     return Batch(
@@ -69,6 +94,8 @@ def _make_decode_batch(sequence: Sequence, block_tables: tuple[NDArray[np.int32]
         block_tables=block_tables,
         logit_rows=_FIRST_ROW,
         hidden_rows=_NO_ROWS,
+        state_reads=reads,
+        state_writes=writes,
     )
 
 

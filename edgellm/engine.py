@@ -57,8 +57,8 @@ class Engine:
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
-        self.speculator = speculator
-        self._scheduler = Scheduler(cache, config.prefill_chunk, None if speculator is None else speculator.guess)
+        self._scheduler = Scheduler(cache, config.prefill_chunk)
+        self._begin_guessing(speculator)
         self._plain_step_s = 0.0
         self._works: list[Work] = []  # what the step that is on computes
         self._is_closed = self._is_ending = False
@@ -77,8 +77,7 @@ class Engine:
         """Guess by this from now on, and close what guessed before."""
         if self.speculator is not None:
             self.speculator.close()
-        self.speculator = speculator
-        self._scheduler.guess = None if speculator is None else speculator.guess
+        self._begin_guessing(speculator)
 
     def check(self, sequence: Sequence) -> None:
         """Raise what `add` would: ContextError if the prompt leaves no room, OptionError if empty or out of range."""
@@ -119,14 +118,14 @@ class Engine:
         try:
             if not works or self._is_for_nothing(works):
                 return []
-            batch = make_batch(works, self._cache.tables)
+            batch = make_batch(works, self._cache.tables, self._cache.states)
             started_s = time.perf_counter()
             logits = self.runner.forward(batch)
         except Aborted:
             return []  # no sequence has moved: what the cache got is written again
         finally:
             self._works = []
-        if self.speculator is not None and all(work.num_tokens == 1 for work in works):
+        if self.speculator is not None and all(work.is_decode for work in works):
             self._note_step(works, time.perf_counter() - started_s)
         if len(batch.hidden_rows):
             for work, rows in split_hidden(works, self.runner.hidden):
@@ -170,6 +169,12 @@ class Engine:
             self.speculator.close()
         self.runner.close()
 
+    def _begin_guessing(self, speculator: Speculator | None) -> None:
+        self.speculator = speculator
+        self._scheduler.guess = None if speculator is None else speculator.guess
+        if speculator is not None and self._cache.states is not None:
+            speculator.feeds_again = not self._cache.states.saves_guesses
+
     def _is_for_nothing(self, works: list[Work]) -> bool:
         if self._is_ending:
             return bool(works)
@@ -186,6 +191,7 @@ class Engine:
                 self._end(sequence, "length")
             return []
         if len(rows) == 0:
+            self._cache.keep_states(sequence.slot, sequence.token_ids[: sequence.num_cached])
             return []
         if sequence.num_cached == sequence.num_prompt:  # others may begin alike while this one still answers
             self._cache.keep(sequence.slot, sequence.prompt_ids)
@@ -212,7 +218,7 @@ class Engine:
             if not new or num_right < len(new):
                 break
         if work.draft and not sequence.is_finished:
-            self._cache.rewind(sequence.slot, sequence.num_cached)
+            sequence.num_cached = self._cache.rewind(sequence.slot, sequence.num_cached)
         if self.speculator is not None:
             self._note_result(work, taken)
         return taken
@@ -252,13 +258,15 @@ class Engine:
         return sequence.token_ids[start:]
 
     def _take_back(self, sequence: Sequence, num_tokens: int) -> None:
-        """Undo the last ids; where a window has moved on too far for that, what is left is computed again."""
+        """Undo the last ids; what the cache cannot go back to, because a window or a state has moved on, is computed again."""
         sequence.take_back(num_tokens)
         try:
-            self._cache.rewind(sequence.slot, sequence.num_cached)
+            sequence.num_cached = self._cache.rewind(sequence.slot, sequence.num_cached)
         except ContextError:
-            sequence.num_cached = 0
-            self._cache.rewind(sequence.slot, 0)
+            sequence.num_cached = self._cache.rewind(sequence.slot, 0)
+        if sequence.num_cached == 0:  # the prompt, at least, may lie in the cache
+            self._cache.close(sequence.slot)
+            sequence.start(*self._cache.open(sequence.token_ids))
 
     def _end(self, sequence: Sequence, reason: str, error: BaseException | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)

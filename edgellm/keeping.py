@@ -51,8 +51,10 @@ def open_disk_cache(file: GGUFFile, program: Program, config: EngineConfig, cach
 def save_state(loaded: LoadedModel, shared: SharedEngine, path: str | os.PathLike[str]) -> int:
     """Write all prefixes that the cache holds to a file. -> their tokens. Other answers go on meanwhile.
 
-    Raises ResourceError where the file cannot be written, StateError if the model's file has changed since it was loaded.
+    Raises ResourceError where the file cannot be written, StateError if the model's file has changed since it was loaded, and
+    for a model with layers that have a state: what those keep cannot be saved yet.
     """
+    _refuse_states(loaded)
     cache, count = loaded.cache, 0
 
     def read_all() -> Iterator[StateNode]:
@@ -72,10 +74,19 @@ def load_state(loaded: LoadedModel, shared: SharedEngine, path: str | os.PathLik
 
     Raises StateError, before anything is used, where the file is missing, damaged or of something else.
     """
+    _refuse_states(loaded)
     restorer = Restorer(loaded.cache)
     for node in read_state(Path(path), _make_parts(loaded), _make_identity(loaded).block_bytes):
         shared.call(_putting(restorer, node))
     return shared.call(restorer.count)
+
+
+def _refuse_states(loaded: LoadedModel) -> None:
+    if loaded.program.state_layers:
+        raise StateError(
+            f"models of the architecture {loaded.architecture} cannot save or load states: some of their layers keep more than "
+            "keys and values; start without one"
+        )
 
 
 def _make_identity(loaded: LoadedModel) -> Identity:

@@ -203,6 +203,7 @@ def _make_backend(
         config.prefill_chunk,
         config.cache_formats,
         config.cache_memory,
+        state_layers=program.state_layers,
     )
     try:
         layout = packing.choose_layout(file, program, config.weights, cache.nbytes)
@@ -227,7 +228,7 @@ def _make_backend(
 
 
 def _open_storage(file: GGUFFile, program: Program, config: EngineConfig, cache: KVCache) -> DiskCache | None:
-    if not config.disk_cache:
+    if not config.disk_cache or program.state_layers:  # states are kept for this process alone
         return None
     from . import keeping
 

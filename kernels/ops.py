@@ -14,8 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .recurrent_ops import RecurrentOps
+
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu", "sigmoid", "softplus")
 """silu: x / (1 + exp(-x)). gelu: the tanh form, gelu_erf the exact one (Hendrycks, Gimpel 2016). softplus: log(1 + exp(x))."""
+GATED_ACTIVATIONS = (*ACTIVATIONS, "swiglu_clamped")
+"""swiglu_clamped (GPT-OSS): g sigmoid(1.702 g) (u + 1), with g = min(gate, 7) and u = up between -7 and 7."""
+SCORES = ("softmax", "sigmoid", "softmax_of_used")
+"""How a router's logits become scores: over all experts, each by itself, or over the chosen ones after the choice."""
+
+MULTIPLIES = ("linear", "head_linear")
+"""Ops that multiply with one matrix, the first of their weights."""
+
+NO_RECORD = -1
+"""In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,16 @@ class Value:
     """One f32[T, width] matrix of a program; `index` is its number."""
 
     index: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """Columns start .. start + width of each of the num_heads heads of a value; multiples of 8."""
+
+    value: Value
+    num_heads: int
+    start: int
     width: int
 
 
@@ -43,7 +65,7 @@ class Rope:
 
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
-    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071).
+    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071); yarn_truncate: the ramp ends at whole pairs, as there.
     short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
     ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
@@ -58,6 +80,7 @@ class Rope:
     yarn_attn_factor: float = 1.0
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
+    yarn_truncate: bool = True
     factors: str | None = None
     short_factors: str | None = None
     long_factors: str | None = None
@@ -70,21 +93,61 @@ class CacheLayer:
     """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all.
 
     num_sink_tokens: first tokens of a sequence that stay in reach beside the window; 0 without a window.
+    value_dim: width of a head of V; None: head_dim, that of K.
     """
 
     num_kv_heads: int
     head_dim: int
     window: int | None = None
     num_sink_tokens: int = 0
+    value_dim: int | None = None
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Widths of a head of K and of V."""
+        return self.head_dim, self.head_dim if self.value_dim is None else self.value_dim
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayer:
+    """What one op with a state keeps of a sequence: `width` float32 numbers, whatever the sequence's length.
+
+    A record is the state of all such layers of one sequence after some number of its tokens; record 0 is that of no tokens:
+    zeros. The op says what its numbers mean, and in which order they lie. They must be a function of the tokens alone, bit
+    for bit, however the tokens were cut into steps: a record that was written is read again after wrong guesses, by sequences
+    that begin alike, and by those that were paused.
+    """
+
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Which `num_used` of `num_experts` a token goes to, and with which weights (Shazeer et al. 2017, arXiv:1701.06538).
+
+    scores: one of SCORES. normalised: the chosen scores are divided by their sum. scale: of the weights, then.
+    num_groups: equal groups of neighbouring experts, of which the best `num_groups_used` stay in the choice; a group is as
+    good as the sum of its `group_best` best scores: 1 in DeepSeek V2 (arXiv:2405.04434), 2 in V3 (arXiv:2412.19437).
+    """
+
+    num_experts: int
+    num_used: int
+    scores: str = "softmax"
+    normalised: bool = False
+    scale: float = 1.0
+    num_groups: int = 1
+    num_groups_used: int = 1
+    group_best: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A network: its ops in order, the value that holds the logits, and the cache layers that its attention ops use."""
+    """A network: its ops in order, the value that holds the logits, and what its attention ops and ops with a state keep."""
 
     ops: tuple[Op, ...]
     output: Value
     cache_layers: tuple[CacheLayer, ...]
+    state_layers: tuple[StateLayer, ...] = ()
 
     @property
     def hidden(self) -> Value:
@@ -109,6 +172,10 @@ class Batch:
     block_tables: per cache group i32[S, tiles]; entry t of a row is the block that holds positions 64 t to 64 t + 63.
     logit_rows: i32[N], ascending: the tokens whose logits are wanted.
     hidden_rows: i32[M], ascending: the tokens whose hidden states are wanted, which are what the last matrix reads.
+    state_reads: i32[S], by row of the block tables: the record with the sequence's state before its first token here.
+    state_writes: i32[T]: the record that gets the state after a token, NO_RECORD for most. The last token of each sequence
+        has one, and others may. No record is written twice, or written and read, in one batch; record 0 is never written.
+    Both are empty for a program without state layers.
     """
 
     token_ids: NDArray[np.int32]
@@ -117,18 +184,21 @@ class Batch:
     block_tables: tuple[NDArray[np.int32], ...]
     logit_rows: NDArray[np.int32]
     hidden_rows: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    state_reads: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    state_writes: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 class Aborted(Exception):
     """A backend's `run` was told to stop: its batch counts as not computed, whatever the cache got of it."""
 
 
-class Builder:
+class Builder(RecurrentOps):
     """Writes a Program. Every method appends one op and returns its output; docstrings are the ops' definitions."""
 
     def __init__(self) -> None:
         self._ops: list[Op] = []
         self._layers: list[CacheLayer] = []
+        self._states: list[StateLayer] = []
         self._values = 0
 
     def _append(
@@ -145,7 +215,10 @@ class Builder:
         return self._append("embed", (), width, (table,), scale=scale)
 
     def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
-        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
+        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
+
+        weight: as long as a part; or of shape (groups, length of a part), then each part has its own.
+        """
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
@@ -164,6 +237,24 @@ class Builder:
         """
         assert start % 8 == 0, "parts of a matrix begin at whole groups of eight rows"
         return self._append("linear", (x,), width, (weight, bias), bias=bias is not None, start=start)
+
+    def head_linear(self, x: Value, weight: str, num_heads: int, width: int) -> Value:
+        """Each head of x times a matrix of its own: y_h = x_h @ weight[h].T; the weight is (num_heads, width, K).
+
+        width and K, the width of x's heads, are multiples of 8.
+        """
+        assert x.width % num_heads == width % 8 == x.width // num_heads % 8 == 0
+        return self._append("head_linear", (x,), num_heads * width, (weight,), num_heads=num_heads)
+
+    def join_heads(self, num_heads: int, *parts: HeadPart) -> Value:
+        """Head h of the result is columns of head h of the first value, then those of the second; one or two parts.
+
+        A value of one head gives it to all (DeepSeek-V2's rotated keys).
+        """
+        assert 1 <= len(parts) <= 2 and all(p.start % 8 == p.width % 8 == 0 for p in parts)
+        width = num_heads * sum(p.width for p in parts)
+        shapes = tuple((p.num_heads, p.start, p.width) for p in parts)
+        return self._append("join_heads", [p.value for p in parts], width, num_heads=num_heads, parts=shapes)
 
     def rope(self, x: Value, num_heads: int, rope: Rope, last_position: int | None = None) -> Value:
         """Rotate each head by its token's position (Su et al. 2021), or by `last_position` where that is less."""
@@ -195,8 +286,24 @@ class Builder:
         index = len(self._layers) - 1
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
         attributes = {"layer": index, "scale": scale, "softcap": softcap}
-        width = num_heads * layer.head_dim
+        width = num_heads * layer.dims[1]
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
+
+    def _state(self, width: int) -> int:
+        """Add a layer with a state; its number is the attribute `state` of the op that keeps it."""
+        self._states.append(StateLayer(width))
+        return len(self._states) - 1
+
+    def short_conv(self, x: Value, weight: str, num_taps: int, bias: str | None = None) -> Value:
+        """y[t, c] = sum over j of weight[c, j] * x[t - num_taps + 1 + j, c] + bias[c], with zeros before the first token.
+
+        A causal convolution of each channel by itself over the last `num_taps` (2 or more) tokens; weight f32[width, num_taps].
+        Its state: the last num_taps - 1 inputs, oldest first, each padded to whole 32 channels.
+        """
+        assert num_taps >= 2, "a convolution over one token has no state"
+        state = self._state((num_taps - 1) * -(-x.width // 32) * 32)
+        attributes = {"num_taps": num_taps, "bias": bias is not None, "state": state}
+        return self._append("short_conv", (x,), x.width, (weight, bias), **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
@@ -219,10 +326,47 @@ class Builder:
         """cap * tanh(x / cap) (Gemma 2)."""
         return self._append("softcap", (x,), x.width, (), cap=cap)
 
-    def columns(self, x: Value, start: int, width: int) -> Value:
-        """x[:, start : start + width]; both are multiples of 8."""
-        assert start % 8 == width % 8 == 0 and start + width <= x.width
-        return self._append("columns", (x,), width, (), start=start)
+    def columns(self, x: Value, start: int, width: int, parts: int = 1) -> Value:
+        """Of each of `parts` equal parts of a row, the columns start to start + width.
+
+        start and width are multiples of 8; of 32, if there are several parts.
+        """
+        each = x.width // parts
+        assert parts == 1 or width % 32 == 0
+        assert start % 8 == width % 8 == 0 and start + width <= each and x.width == parts * each
+        return self._append("columns", (x,), width * parts, (), start=start, parts=parts)
+
+    def route(self, logits: Value, routing: Routing, bias: str | None = None) -> Value:
+        """The chosen experts of each token and their weights: [0:num_used] their numbers, best first, [num_used:] weights.
+
+        logits: num_experts wide. bias: f32[num_experts], added to the scores for the choice, not in the weights (Wang et al.
+        2024, arXiv:2408.15664). Among equals the lower number comes first. Sums below 2**-14 do not normalise.
+        """
+        assert logits.width == routing.num_experts and routing.scores in SCORES
+        return self._append("route", (logits,), 2 * routing.num_used, (bias,), routing=routing)
+
+    def experts(
+        self,
+        x: Value,
+        routed: Value,
+        routing: Routing,
+        ffn: int,
+        gate: str,
+        up: str | None,
+        down: str,
+        activation: str = "silu",
+        biases: tuple[str, str, str] | None = None,
+    ) -> Value:
+        """The sum, best expert first, of weight * down_e(gated(gate_e(x), up_e(x))) over the experts e that `route` chose.
+
+        gate, up: (num_experts, ffn, x.width); up None: gate is (num_experts, 2 ffn, x.width), each expert's gate before its
+        up. down: (num_experts, x.width, ffn). biases: of gate, up, down, f32[num_experts, rows]. activation: one of
+        GATED_ACTIVATIONS. ffn and x.width are multiples of 8.
+        """
+        assert ffn % 8 == x.width % 8 == 0 and (biases is None or up is not None)
+        matrices = tuple(name for name in (gate, up, down) if name is not None)
+        attributes = {"routing": routing, "ffn": ffn, "activation": activation, "matrices": len(matrices)}
+        return self._append("experts", (x, routed), x.width, (*matrices, *(biases or ())), **attributes)
 
     def add(self, x: Value, y: Value) -> Value:
         """x + y."""
@@ -234,4 +378,4 @@ class Builder:
 
     def finish(self, logits: Value) -> Program:
         """The program whose result is `logits`."""
-        return Program(tuple(self._ops), logits, tuple(self._layers))
+        return Program(tuple(self._ops), logits, tuple(self._layers), tuple(self._states))

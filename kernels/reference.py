@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .ops import CacheLayer, Op, Program, Rope
+from . import recurrent
+from .ops import CacheLayer, Op, Program, Rope, Routing
 from .rope import cos_sin
 
 Floats = NDArray[np.float32]
@@ -60,7 +61,11 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
             part = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], w[0][part], w[1][part] if a["bias"] else None)
+            return linear(x[0], np.atleast_2d(w[0])[part], w[1][part] if a["bias"] else None)
+        case "head_linear":
+            return head_linear(x[0], w[0])
+        case "join_heads":
+            return join_heads(x, a["num_heads"], a["parts"])
         case "rope":
             factors, last = w[0] if w else None, a["last_position"]
             return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), factors, last)
@@ -68,6 +73,13 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
             scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
             return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, cap, sinks=sinks, sink_q=sink_q)
+        case "short_conv":
+            return short_conv(x[0], w[0], w[1] if a["bias"] else None)
+        case "gated_delta":
+            beta, alpha = recurrent.split_beta_alpha(x[1:], a)
+            return recurrent.gated_delta(x[0], sigmoid(beta), np.exp(w[0] * softplus(alpha + w[1])), a)
+        case "mamba2":
+            return recurrent.mamba2(x[0], softplus(x[1] + w[2]), w[0].ravel(), w[1].ravel(), a)
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "activate":
@@ -79,7 +91,11 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "softcap":
             return softcap(x[0], a["cap"])
         case "columns":
-            return x[0][:, a["start"] : a["start"] + op.output.width]
+            return columns(x[0], a["start"], op.output.width // a["parts"], a["parts"])
+        case "route":
+            return route(x[0], a["routing"], w[0] if w else None)
+        case "experts":
+            return experts(x[0], x[1], w[: a["matrices"]], w[a["matrices"] :], a["ffn"], a["activation"])
         case "add":
             return add(x[0], x[1])
         case "logit_rows":
@@ -94,7 +110,10 @@ def embed(token_ids: Integers, table: Floats, scale: float) -> Floats:
 
 
 def rms_norm(x: Floats, weight: Floats, epsilon: float, groups: int = 1) -> Floats:
-    """Each of `groups` parts p of a row of x f32[T, W] -> p / sqrt(mean(p^2) + epsilon) * weight f32[W / groups]."""
+    """Each of `groups` parts p of a row of x f32[T, W] -> p / sqrt(mean(p^2) + epsilon) * weight.
+
+    weight: f32[W / groups] for all parts, or f32[groups, W / groups].
+    """
     parts = x.reshape(len(x), groups, x.shape[1] // groups)
     mean = np.mean(np.square(parts), axis=-1, keepdims=True, dtype=np.float32)
     out: Floats = parts / np.sqrt(mean + np.float32(epsilon)) * weight
@@ -117,6 +136,22 @@ def linear(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
     """x f32[T, K] @ weight f32[N, K].T + bias f32[N]."""
     out: Floats = x @ weight.T
     return out if bias is None else add(out, bias)
+
+
+def head_linear(x: Floats, weight: Floats) -> Floats:
+    """Head h of x f32[T, H * K] @ weight f32[H, N, K][h].T: f32[T, H * N]."""
+    heads = x.reshape(len(x), len(weight), weight.shape[2])
+    out = np.stack([heads[:, h] @ weight[h].T for h in range(len(weight))], axis=1)
+    return out.reshape(len(x), -1)
+
+
+def join_heads(x: Sequence[Floats], num_heads: int, parts: Sequence[tuple[int, int, int]]) -> Floats:
+    """Columns of each value's heads side by side, head by head; parts: of each value its heads, first column and columns."""
+    some = []
+    for value, (heads, start, width) in zip(x, parts, strict=True):
+        columns = value.reshape(len(value), heads, -1)[:, :, start : start + width]
+        some.append(np.broadcast_to(columns, (len(value), num_heads, width)))
+    return np.concatenate(some, axis=2).reshape(len(x[0]), -1)
 
 
 def rope(
@@ -151,7 +186,7 @@ def attention(
     sinks: Floats | None = None,
     sink_q: Floats | None = None,
 ) -> Floats:
-    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k and v f32[T, G * D].
+    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k f32[T, G * D], v f32[T, G * D'].
 
     sinks: f32[H], a score of a token without a value. sink_q: f32[T, H * D], for sink tokens that have left the window.
     """
@@ -159,11 +194,11 @@ def attention(
     q = q.reshape(tokens, num_heads, layer.head_dim)
     sink_q = q if sink_q is None else sink_q.reshape(q.shape)
     k = k.reshape(tokens, layer.num_kv_heads, layer.head_dim)
-    v = v.reshape(tokens, layer.num_kv_heads, layer.head_dim)
+    v = v.reshape(tokens, layer.num_kv_heads, layer.dims[1])
     distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
     in_window = (distance >= 0) & (distance < (layer.window or tokens + 1))
     is_sink = (distance >= 0) & ~in_window & (np.arange(tokens) < layer.num_sink_tokens)[None, :]
-    out: Floats = np.empty_like(q)
+    out: Floats = np.empty((tokens, num_heads, layer.dims[1]), np.float32)
     for head in range(num_heads):
         group = head // (num_heads // layer.num_kv_heads)
         scores = np.where(is_sink, sink_q[:, head] @ k[:, group].T, q[:, head] @ k[:, group].T) * np.float32(scale)
@@ -173,7 +208,17 @@ def attention(
         if sinks is not None:
             scores = np.concatenate([scores, np.full((tokens, 1), sinks[head], np.float32)], axis=1)
         out[:, head] = softmax(scores)[:, :tokens] @ v[:, group]
-    return out.reshape(tokens, num_heads * layer.head_dim)
+    return out.reshape(tokens, num_heads * layer.dims[1])
+
+
+def short_conv(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
+    """Each channel's last inputs, weighted and summed: x f32[T, W], weight f32[W, taps] (the last tap meets the token itself)."""
+    taps = weight.shape[1]
+    before = np.concatenate([np.zeros((taps - 1, x.shape[1]), np.float32), x])
+    out: Floats = np.zeros_like(x)
+    for j in range(taps):
+        out += weight[:, j] * before[j : j + len(x)]
+    return out if bias is None else add(out, bias)
 
 
 def softmax(scores: Floats) -> Floats:
@@ -195,6 +240,11 @@ def multiply(x: Floats, y: Floats) -> Floats:
     return out
 
 
+def columns(x: Floats, start: int, width: int, parts: int = 1) -> Floats:
+    """Columns start to start + width of each of `parts` equal parts of a row of x f32[T, W]."""
+    return x.reshape(len(x), parts, -1)[:, :, start : start + width].reshape(len(x), parts * width)
+
+
 def softcap(x: Floats, cap: float) -> Floats:
     """cap * tanh(x / cap)."""
     out: Floats = np.float32(cap) * np.tanh(x / np.float32(cap))
@@ -202,7 +252,10 @@ def softcap(x: Floats, cap: float) -> Floats:
 
 
 def gated(gate: Floats, up: Floats, activation: str) -> Floats:
-    """activation(gate) * up, element by element."""
+    """activation(gate) * up, element by element; one of ops.GATED_ACTIVATIONS."""
+    if activation == "swiglu_clamped":
+        gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
+        return gate * sigmoid(np.float32(1.702) * gate) * (up + np.float32(1))
     return multiply(activate(gate, activation), up)
 
 
@@ -238,6 +291,43 @@ def gelu(x: Floats) -> Floats:
     with np.errstate(over="ignore"):  # tanh(inf) is 1
         inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
     out: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return out
+
+
+def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Floats:
+    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E] and bias f32[E]."""
+    scores = logits
+    if routing.scores != "softmax_of_used":
+        scores = softmax(logits) if routing.scores == "softmax" else sigmoid(logits)
+    ranking = scores if bias is None else add(scores, bias)
+    if routing.num_groups > 1:
+        parts = ranking.reshape(len(ranking), routing.num_groups, -1)
+        best = -np.sort(-parts, axis=-1)[..., : routing.group_best].sum(axis=-1)
+        left_out = np.argsort(-best, axis=-1, kind="stable")[:, routing.num_groups_used :]
+        parts = parts.copy()
+        np.put_along_axis(parts, left_out[..., None], -np.inf, axis=1)
+        ranking = parts.reshape(scores.shape)
+    chosen = np.argsort(-ranking, axis=-1, kind="stable")[:, : routing.num_used]
+    weights: Floats = np.take_along_axis(scores, chosen, axis=-1)
+    if routing.scores == "softmax_of_used":
+        weights = softmax(weights)
+    if routing.normalised:
+        weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(2**-14))
+    return np.concatenate([chosen.astype(np.float32), weights * np.float32(routing.scale)], axis=1)
+
+
+def experts(
+    x: Floats, routed: Floats, matrices: Sequence[Floats], biases: Sequence[Floats], ffn: int, activation: str
+) -> Floats:
+    """Sum over a token's experts, best first. matrices: gate, up f32[E, F, W] (or both f32[E, 2 F, W]), down f32[E, W, F]."""
+    chosen, weights = np.split(routed, 2, axis=1)
+    gate, up = (matrices[0], matrices[1]) if len(matrices) == 3 else (matrices[0][:, :ffn], matrices[0][:, ffn:])
+    out: Floats = np.zeros_like(x)
+    for e in np.unique(chosen).astype(int):
+        tokens, rank = np.nonzero(chosen == e)
+        of = [bias[e] for bias in biases] or [None] * 3
+        y = gated(linear(x[tokens], gate[e], of[0]), linear(x[tokens], up[e], of[1]), activation)
+        out[tokens] += weights[tokens, rank, None] * linear(y, matrices[-1][e], of[2])
     return out
 
 

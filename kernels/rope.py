@@ -40,14 +40,16 @@ def inverse_frequencies(rope: Rope, factors: NDArray[np.float32] | None = None) 
 def _yarn_ramp(rope: Rope) -> NDArray[np.float64]:
     """Per pair 1 where it turns more than beta_fast times in the original context (kept), 0 below beta_slow (scaled).
 
-    Peng et al. 2023, section 3.2; the corners are rounded outwards to whole pairs, as llama.cpp does.
+    Peng et al. 2023, section 3.2; the corners are rounded outwards to whole pairs unless yarn_truncate is off.
     """
 
     def corner(turns: float) -> float:
         return rope.dim * math.log(rope.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.base))
 
-    low = max(0.0, math.floor(corner(rope.yarn_beta_fast)))
-    high = min(rope.dim - 1.0, math.ceil(corner(rope.yarn_beta_slow)))
+    low, high = corner(rope.yarn_beta_fast), corner(rope.yarn_beta_slow)
+    if rope.yarn_truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(0.0, low), min(rope.dim - 1.0, high)
     pair = np.arange(rope.dim // 2, dtype=np.float64)
     return 1.0 - np.clip((pair - low) / max(0.001, high - low), 0.0, 1.0)
 

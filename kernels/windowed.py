@@ -22,7 +22,8 @@ def with_window(program: Program, window: int, num_sink_tokens: int) -> Program:
 
     Where q comes from a `rope` op, the sinks are met by queries turned as if the sinks lay right before the window: no
     distance occurs that is longer than window + num_sink_tokens - 1. Layers with a window of at most `window` stay as they
-    are. While a sequence has no more than `window` tokens, nothing changes, bit for bit.
+    are, and so do layers with a state, in which all tokens leave their trace. While a sequence has no more than `window`
+    tokens, nothing changes, bit for bit.
     """
     assert window >= 1 and num_sink_tokens >= 0, (window, num_sink_tokens)
     maker = {op.output.index: op for op in program.ops}
@@ -39,7 +40,7 @@ def with_window(program: Program, window: int, num_sink_tokens: int) -> Program:
                     turned[key] = replace(rope, output=output, attributes={**rope.attributes, "last_position": key[1]})
                 op = replace(op, inputs=(*op.inputs[:3], turned[key].output))
         ops.append(op)
-    return Program(tuple(_with_sink_ropes(ops, turned)), program.output, tuple(layers))
+    return Program(tuple(_with_sink_ropes(ops, turned)), program.output, tuple(layers), program.state_layers)
 
 
 def reach(layers: Iterable[CacheLayer]) -> int | None:

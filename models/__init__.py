@@ -13,7 +13,36 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma, gemma2, gemma3, glm4, llama, mistral3, olmo2, phi3, qwen2, qwen3, smollm3
+from . import (
+    cohere2,
+    deepseek2,
+    gemma,
+    gemma2,
+    gemma3,
+    glm4,
+    gpt_oss,
+    granite,
+    granitehybrid,
+    granitemoe,
+    lfm2,
+    lfm2moe,
+    llama,
+    mamba2,
+    mistral3,
+    olmo2,
+    olmoe,
+    phi3,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    qwen3next,
+    qwen35,
+    qwen35moe,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from .hparams import HParams
 from .weights import HasShape
 
@@ -28,17 +57,34 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "cohere2": cohere2,
+    "deepseek2": deepseek2,
     "gemma": gemma,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "glm4": glm4,
+    "gpt-oss": gpt_oss,
+    "granite": granite,
+    "granitehybrid": granitehybrid,
+    "granitemoe": granitemoe,
+    "lfm2": lfm2,
+    "lfm2moe": lfm2moe,
     "llama": llama,
+    "mamba2": mamba2,
     "mistral3": mistral3,
     "olmo2": olmo2,
+    "olmoe": olmoe,
     "phi3": phi3,
     "qwen2": qwen2,
+    "qwen2moe": qwen2moe,
     "qwen3": qwen3,
+    "qwen35": qwen35,
+    "qwen35moe": qwen35moe,
+    "qwen3moe": qwen3moe,
+    "qwen3next": qwen3next,
     "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
 }
 ARCHITECTURES = tuple(_MODULES)
 

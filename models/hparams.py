@@ -47,6 +47,13 @@ class HParams:
             raise self._bad(key, value, f"a number above {above:g}")
         return float(value)
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """Yes or no."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, value, "true or false")
+        return value
+
     def number_or_zero(self, key: str) -> float:
         """A finite number greater than 0; 0 if the file says so, or nothing."""
         value = self.get(key)
@@ -59,15 +66,15 @@ class HParams:
             raise self._bad(key, value, "a text")
         return value
 
-    def per_layer(self, key: str, num_layers: int, default: list[int] | None = None) -> list[int]:
-        """A whole number of at least 1 for each layer; the file may give one for all."""
+    def per_layer(self, key: str, num_layers: int, default: list[int] | None = None, low: int = 1) -> list[int]:
+        """A whole number of at least `low` for each layer; the file may give one for all."""
         value = self.get(key)
         if value is None and default is not None:
             return default
         if not isinstance(value, np.ndarray):
-            return [self.integer(key)] * num_layers
-        if value.dtype.kind not in "iu" or len(value) != num_layers or (value < 1).any():
-            raise self._bad(key, value, f"{num_layers} whole numbers of at least 1, one for each layer")
+            return [self.integer(key, low=low)] * num_layers
+        if value.dtype.kind not in "iu" or len(value) != num_layers or (value < low).any():
+            raise self._bad(key, value, f"{num_layers} whole numbers of at least {low}, one for each layer")
         return [int(n) for n in value]
 
     def refuse(self, key: str, what: str) -> None:
@@ -77,11 +84,14 @@ class HParams:
             message = f"{self._prefix} models with {what} are not supported ({self._prefix}.{key} = {_show(value)})"
             raise UnsupportedError(message)
 
-    def kv_heads(self, num_layers: int, num_heads: int) -> list[int]:
-        """Key and value heads of each layer, a divisor of num_heads; num_heads unless the file says otherwise."""
-        kv_heads = self.per_layer("attention.head_count_kv", num_layers, [num_heads] * num_layers)
+    def kv_heads(self, num_layers: int, num_heads: int, low: int = 1) -> list[int]:
+        """Key and value heads of each layer, a divisor of num_heads; num_heads unless the file says otherwise.
+
+        low: 0 where a layer may have none, for it is not attention.
+        """
+        kv_heads = self.per_layer("attention.head_count_kv", num_layers, [num_heads] * num_layers, low)
         for count in kv_heads:
-            if num_heads % count:
+            if count and num_heads % count:
                 raise self._bad("attention.head_count_kv", count, f"a divisor of attention.head_count, {num_heads}")
         return kv_heads
 

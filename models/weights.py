@@ -31,6 +31,10 @@ class Weights:
         """Whether the file has such a tensor, of whatever shape."""
         return name in self._tensors
 
+    def rank(self, name: str) -> int:
+        """How many dimensions the tensor has; 0 if there is none."""
+        return len(self._tensors[name].shape) if name in self._tensors else 0
+
     def require(self, name: str, *shape: int) -> str:
         """The name again, if the file has such a tensor of that shape."""
         found = self.optional(name, *shape)
@@ -48,6 +52,10 @@ class Weights:
             raise ModelFileError(f"tensor {name} has the shape {found}, but the metadata ask for {shape}")
         self._asked.add(name)
         return name
+
+    def skip(self, prefix: str) -> None:
+        """Count the tensors whose names begin so as used: parts that are not needed for the logits."""
+        self._asked.update(name for name in self._tensors if name.startswith(prefix))
 
     def vocab_size(self, metadata: Mapping[str, Any], table: str) -> int:
         """Rows of the embedding `table`, which must be as many as the vocabulary has tokens, if the file has one."""

@@ -7,6 +7,7 @@ depends on its size. Streams: memory stays at a few tens of megabytes. The defau
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,9 +59,13 @@ def list_tensors(options: argparse.Namespace, vocab: int) -> Iterator[Tensor]:
         yield matrix("attn_k", kv, hidden, i, prefix)
         yield matrix("attn_v", kv, hidden, i, prefix)
         yield matrix("attn_output", hidden, q, i, prefix)
-        yield matrix("ffn_gate", ffn, hidden, i, prefix)
-        yield matrix("ffn_up", ffn, hidden, i, prefix)
-        yield matrix("ffn_down", hidden, ffn, i, prefix)
+        if options.experts:
+            yield f"{prefix}ffn_gate_inp.weight", (options.experts, hidden), "F32"
+        for name, rows, length in (("ffn_gate", ffn, hidden), ("ffn_up", ffn, hidden), ("ffn_down", hidden, ffn)):
+            full, shape, form = matrix(name, rows, length, i, prefix)
+            if options.experts:
+                full, shape = full.replace(name, f"{name}_exps"), (options.experts, *shape)
+            yield full, shape, form
     yield "output_norm.weight", (hidden,), "F32"
     if options.untied:
         yield matrix("output", vocab, hidden)
@@ -90,6 +95,9 @@ def add_metadata(writer: GGUFWriter, options: argparse.Namespace, vocab: int) ->
     writer.add_context_length(options.context)
     writer.add_embedding_length(options.hidden)
     writer.add_feed_forward_length(options.ffn)
+    if options.experts:
+        writer.add_expert_count(options.experts)
+        writer.add_expert_used_count(options.used_experts)
     writer.add_head_count(options.heads)
     writer.add_head_count_kv(options.kv_heads)
     writer.add_key_length(options.head_dim)
@@ -108,7 +116,7 @@ def write_tensor(file: BinaryIO, tensor: Tensor, rng: np.random.Generator) -> No
         values = rng.standard_normal(shape, np.float32) * np.float32(0.1) + np.float32(1)
         written = file.write(values.tobytes())
     else:
-        rows, length = shape
+        rows, length = math.prod(shape[:-1]), shape[-1]
         step = max(CHUNK_VALUES // length, 1)
         written = 0
         for start in range(0, rows, step):
@@ -125,7 +133,7 @@ def synthesise(options: argparse.Namespace) -> None:
     add_metadata(writer, options, vocab)
     tensors = list(list_tensors(options, vocab))
     for name, shape, form in tensors:
-        nbytes = get_row_bytes(form, shape[-1]) * (shape[0] if len(shape) == 2 else 1)
+        nbytes = get_row_bytes(form, shape[-1]) * math.prod(shape[:-1])
         # uint8 would mean that the shape is in bytes; with any other type it is in values.
         writer.add_tensor_info(name, shape, np.dtype(np.float32), nbytes, GGMLQuantizationType[form])
     writer.write_header_to_file()
@@ -150,7 +158,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--format", default="Q4_0", choices=[*MIXTURES, "F32", "F16", "BF16", *SCALES])
     sizes: dict[str, Any] = {"hidden": 2048, "ffn": 8192, "layers": 16, "heads": 32, "kv-heads": 8, "head-dim": 64}
-    for name, default in {**sizes, "context": 131072, "seed": 0}.items():
+    for name, default in {**sizes, "context": 131072, "seed": 0, "experts": 0, "used-experts": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default {default}")
     parser.add_argument("--untied", action="store_true", help="write an output matrix of its own")
     options = parser.parse_args(arguments)

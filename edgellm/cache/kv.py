@@ -2,8 +2,9 @@
 
 A slot is a running sequence. `keep` puts what it holds into the prefix tree, `open` begins a slot with as much of a prompt
 as the tree, or the storage behind it, can answer: the same bits as computing it. A block that more than one holder has is
-copied before it is written. Knows no weights, no text and no numbers. Next hops: `groups.py`, `tree.py`, `prefix.py`,
-`arrays.py`; attention reads through `KVCache.address` and `KVCache.tables`.
+copied before it is written. Layers with a state have records beside that (`states.py`): then a beginning, or what a rewind
+leaves, ends where a record was written. Knows no weights, no text and no numbers. Next hops: `groups.py`, `tree.py`,
+`prefix.py`, `arrays.py`; attention reads through `KVCache.address` and `KVCache.tables`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from functools import partial
 from ..errors import ContextError, ResourceError
 from ..kernels import cache_formats
 from ..kernels.cache_layout import BLOCK_SIZE
-from ..kernels.ops import CacheLayer
+from ..kernels.ops import CacheLayer, StateLayer
 from . import memory
 from .arrays import CacheArrays
 from .groups import CacheGroup, layer_groups, list_reaches, num_tiles
 from .memory import DEFAULT_FORMATS, Formats
 from .pool import NO_BLOCK, BlockPool
 from .prefix import Prefix, Source, find_prefix
+from .states import StateCache, state_bytes
 from .storage import Storage
-from .tree import NODE_BYTES, ROOT_KEY, Node, PrefixTree, pack_tokens, unpack_tokens
+from .tree import NODE_BYTES, ROOT_KEY, TOKEN_BYTES, Node, PrefixTree, pack_tokens, unpack_tokens
 
 
 class KVCache:
@@ -32,12 +34,15 @@ class KVCache:
     layers: what attention keeps. max_context: None, where every layer has a window: no limit. formats: names of those of K
     and V. memory_bytes: of all blocks; at least one sequence of max_context must fit. None: twice what max_sequences such
     sequences need, or just that where the machine has no more. root_key: goes into the names of all nodes of the tree.
+    state_layers: what ops with a state keep; their records count as memory too.
 
     tables: per group i32[max_sequences, columns], live views that change as slots grow.
     columns_of_group: (kept, ring): tile t (positions 64 t to 64 t + 63) is in column t if t < kept, else in
         kept + (t - kept) % ring.
     group_of_layer: index into `tables` of each layer. max_context: sys.maxsize for no limit. nbytes: of the reservation.
-    storage: where beginnings outlive the process; None for nowhere.
+    storage: where beginnings outlive the process; None for nowhere, which it must be where there are layers with a state:
+        their records are kept for this process alone.
+    states: the records; None without such layers.
     Raises ResourceError if the machine lacks the memory, UnsupportedError for a head size that a format cannot keep; both
     before anything is allocated.
     """
@@ -51,19 +56,22 @@ class KVCache:
         formats: Formats = DEFAULT_FORMATS,
         memory_bytes: int | None = None,
         root_key: bytes = ROOT_KEY,
+        state_layers: Sequence[StateLayer] = (),
     ) -> None:
-        for head_dim in dict.fromkeys(layer.head_dim for layer in layers):
-            for name in formats:
+        for dims in dict.fromkeys(layer.dims for layer in layers):
+            for name, head_dim in zip(formats, dims, strict=True):
                 cache_formats.get(name).check(head_dim)
         reaches = list_reaches(layers, max_context, prefill_chunk)
-        blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes)
+        fixed_bytes = state_bytes(state_layers, max_sequences)
+        blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes, fixed_bytes)
         self.max_context = sys.maxsize if max_context is None else max_context
         self.max_sequences = max_sequences
         self.group_of_layer = layer_groups(layers)
         self.columns_of_group = tuple((reach.kept, reach.ring) for reach in reaches)
         self.storage: Storage | None = None
         self._arrays = CacheArrays(layers, blocks, formats)
-        self.nbytes = self._arrays.nbytes
+        self.nbytes = self._arrays.nbytes + fixed_bytes
+        self.states = StateCache(state_layers, max_sequences, root_key) if state_layers else None
         self.formats = formats
         self.block_bytes_of_group = self._arrays.block_bytes_of_group
         self._reaches = reaches
@@ -88,8 +96,11 @@ class KVCache:
         """
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
-        found = self._find(pack_tokens(token_ids[:-1]))
+        tokens = pack_tokens(token_ids[:-1])
+        found, record = self._cut_back(tokens, self._find(tokens))
         slot = self._slots.allocate()
+        if self.states is not None:
+            self.states.open(slot, found.num_tokens, record)
         for group, tile, node in found.sources:
             assert isinstance(node, Node)
             self._groups[group].share(slot, tile, node.blocks[group])
@@ -100,15 +111,19 @@ class KVCache:
     def fork(self, slot: int, num_tokens: int | None = None) -> int:
         """-> a free slot that holds what `slot` holds, without a copy until one of them writes.
 
-        num_tokens: those that have been computed; None: all that have a place. Raises ResourceError when all
-        `max_sequences` slots are taken.
+        num_tokens: those that have been computed; None: all that have a place. Where there are layers with a state, both
+        stand where the last record at or before it was written. Raises ResourceError when all `max_sequences` slots are taken.
         """
         self._check_open(slot)
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
         length = self._lengths[slot] if num_tokens is None else num_tokens
         assert length <= self._lengths[slot], "these tokens are not in the cache"
+        length = self._stand(slot, length)
         twin = self._slots.allocate()
+        if self.states is not None:
+            self.states.cut(slot, length)
+            self.states.fork(slot, twin, length)
         for group in self._groups:
             for tile, block in group.tiles(slot):
                 group.share(twin, tile, block)
@@ -126,14 +141,25 @@ class KVCache:
         self._lengths[slot] = len(token_ids)
         self._limits[slot] = 0
         tokens, parent = pack_tokens(token_ids), self.tree.root
+        if self.states is not None:
+            self.states.keep(slot, tokens, also_last=True)
+        if not self._groups:
+            return
         for tile, start in enumerate(range(0, len(tokens), NODE_BYTES)):
             parent = self._keep_tile(slot, tile, parent, tokens[start : start + NODE_BYTES])
         self.tree.prune(parent)
+
+    def keep_states(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Keep what `keep` would keep of states while a prompt is on its way in, or it is forgotten with the next step."""
+        if self.states is not None and self.states.has_places(slot):
+            self.states.keep(slot, pack_tokens(token_ids), also_last=False)
 
     def close(self, slot: int) -> None:
         """Free a slot; blocks that nobody else holds are free with it."""
         self._check_open(slot)
         self._cut(slot, 0)
+        if self.states is not None:
+            self.states.close(slot)
         self._slots.release(slot)
 
     @property
@@ -176,15 +202,18 @@ class KVCache:
         self._lengths[slot] = max(self._lengths[slot], num_tokens)
         self._limits[slot] = min(end * BLOCK_SIZE, self.max_context)
 
-    def rewind(self, slot: int, num_tokens: int) -> None:
-        """Forget the positions from `num_tokens` on, exactly.
+    def rewind(self, slot: int, num_tokens: int) -> int:
+        """Forget the positions from `num_tokens` on, exactly. -> where the slot stands then.
 
-        Raises ContextError, and changes nothing, if a window has moved on so far that what position `num_tokens` must
-        see is gone: the caller then starts again from an empty slot (rewind to 0 is always possible).
+        That is `num_tokens`, or less where there are layers with a state and none was written just there: the tokens between
+        are to be computed again. Without such layers it raises ContextError, and changes nothing, if a window has moved on so
+        far that what position `num_tokens` must see is gone: the caller then starts again from an empty slot (rewind to 0 is
+        always possible).
         """
         self._check_open(slot)
         if not 0 <= num_tokens <= self._lengths[slot]:
             raise ContextError(f"cannot rewind to {num_tokens} tokens: the slot holds {self._lengths[slot]}")
+        num_tokens = self._stand(slot, num_tokens)
         for group in self._groups:
             if not group.can_stand(slot, num_tokens):
                 raise ContextError(
@@ -192,6 +221,7 @@ class KVCache:
                     f"{group.reach.window} has moved on; recompute from the start"
                 )
         self._cut(slot, num_tokens)
+        return num_tokens
 
     def address(self, layer: int) -> tuple[int, int]:
         """Addresses of a layer's K and V, each laid out [block][kv_head][tile bytes] and aligned to 64 bytes."""
@@ -208,6 +238,8 @@ class KVCache:
     def free(self) -> None:
         """Give the memory back. Addresses are invalid from here on; harmless when repeated."""
         self._arrays.free()
+        if self.states is not None:
+            self.states.free()
 
     def _keep_tile(self, slot: int, tile: int, parent: Node, tokens: bytes) -> Node:
         blocks = [group.block(slot, tile) for group in self._groups]
@@ -231,6 +263,24 @@ class KVCache:
             self._load(tokens, found.sources)
             found = find_prefix(self.tree, self._reaches, self._full, tokens)
         return found
+
+    def _cut_back(self, tokens: bytes, found: Prefix) -> tuple[Prefix, int]:
+        """-> what of a beginning ends where a state is known, and its record; all of it without layers that have one."""
+        if self.states is None:
+            return found, 0
+        while found.num_tokens:
+            length, record = self.states.snapshots.find(tokens[: found.num_tokens * TOKEN_BYTES])
+            found = find_prefix(self.tree, self._reaches, self._full, tokens[: length * TOKEN_BYTES])
+            if found.num_tokens == length:
+                return found, record
+        return Prefix(0, []), 0
+
+    def _stand(self, slot: int, num_tokens: int) -> int:
+        """The last place at or before num_tokens from which a slot can go on, as far as states are concerned."""
+        if self.states is None:
+            return num_tokens
+        can_stand = [group.can_stand for group in self._groups]
+        return self.states.stand(slot, num_tokens, lambda at: all(can(slot, at) for can in can_stand))
 
     def _load(self, tokens: bytes, sources: Sequence[Source]) -> None:
         """Bring stored nodes into the tree, in order, as far as there is room and nothing is damaged."""
@@ -275,6 +325,8 @@ class KVCache:
         self._limits[slot] = 0
         for group in self._groups:
             group.cut(slot, num_tiles(num_tokens))
+        if self.states is not None:
+            self.states.cut(slot, num_tokens)
         self._lengths[slot] = num_tokens
 
     def _check_open(self, slot: int) -> None:

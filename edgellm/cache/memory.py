@@ -24,7 +24,8 @@ DEFAULT_FORMATS: Formats = (DEFAULT_CACHE_TYPE, DEFAULT_CACHE_TYPE)
 def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
     """Bytes of K and of V of one block of a layer, all its heads. formats: names of those of K and V."""
     k, v = (cache_formats.get(name) for name in formats)
-    return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
+    k_dim, v_dim = layer.dims
+    return layer.num_kv_heads * k.k_tile_bytes(k_dim), layer.num_kv_heads * v.v_tile_bytes(v_dim)
 
 
 def total_bytes(layers: Sequence[CacheLayer], num_blocks: Sequence[int], formats: Formats) -> int:
@@ -75,9 +76,11 @@ def choose_blocks(
     max_sequences: int,
     formats: Formats,
     memory_bytes: int | None,
+    fixed_bytes: int = 0,
 ) -> list[int]:
     """Blocks of each group: as many as `memory_bytes` hold, or twice what the sequences need, or just what they need.
 
+    fixed_bytes: what is needed beside blocks.
     Raises ResourceError where `memory_bytes` hold not one sequence, and where the machine lacks the memory.
     """
     available = available_bytes()
@@ -87,19 +90,19 @@ def choose_blocks(
         context, smaller = f"a window of {widest} tokens", "window (--window, or --max-context with --on-full window)"
     one = total_bytes(layers, [reach.columns for reach in reaches], formats)
     if memory_bytes is not None:
-        if memory_bytes < one:
+        if memory_bytes < one + fixed_bytes:
             raise ResourceError(
-                f"one sequence of {context} needs {_say(one)} of cache, the limit set for it is {_say(memory_bytes)}; "
-                f"raise it (--cache-memory) or choose a smaller {smaller}"
+                f"one sequence of {context} needs {_say(one + fixed_bytes)} of cache, the limit set for it is "
+                f"{_say(memory_bytes)}; raise it (--cache-memory) or choose a smaller {smaller}"
             )
         if memory_bytes > available:
             raise ResourceError(
                 f"the cache may take {_say(memory_bytes)}, available are {_say(available)}; lower it (--cache-memory)"
             )
-        return [reach.columns * memory_bytes // max(one, 1) for reach in reaches]
+        return [reach.columns * (memory_bytes - fixed_bytes) // max(one, 1) for reach in reaches]
     for times in (SPARE * max_sequences, max_sequences):
         blocks = [reach.columns * times for reach in reaches]
-        needed = total_bytes(layers, blocks, formats)
+        needed = total_bytes(layers, blocks, formats) + fixed_bytes
         if needed <= available:
             return blocks
     raise ResourceError(

@@ -51,12 +51,15 @@ class DraftModel:
             part = list(token_ids[first : first + self._prefill_chunk])
             position, began_s = start + first, time.perf_counter()
             self.cache.reserve(slot, position + len(part))
+            states, nothing = self.cache.states, np.zeros(0, np.int32)
             batch = Batch(
                 token_ids=np.array(part, np.int32),
                 positions=np.arange(position, position + len(part), dtype=np.int64),
                 sequences=np.full(len(part), slot, np.int32),
                 block_tables=self.cache.tables,
                 logit_rows=np.array([len(part) - 1], np.int32),
+                state_reads=nothing if states is None else states.reads,
+                state_writes=nothing if states is None else states.plan(slot, position, len(part)),
             )
             logits = self._runner.forward(batch)[0]
             if len(part) == 1:
@@ -124,10 +127,9 @@ class DraftProposer:
             common += 1
         if common < len(self._cached):
             try:
-                self._model.cache.rewind(slot, common)
+                common = self._model.cache.rewind(slot, common)
             except ContextError:
-                common = 0
-                self._model.cache.rewind(slot, 0)
+                common = self._model.cache.rewind(slot, 0)
             del self._cached[common:]
             self._sampler.take_back(common, 0)  # it has seen what was guessed
         logits = self._model.feed(slot, common, text[common:])

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
-from . import cache_kernels, isa, lower, objects, slots, tasks, threads, vocabulary, weights
+from . import cache_kernels, isa, lower, lower_experts, objects, slots, tasks, threads, vocabulary, weights
 from .machine import CacheGroup, Machine, Place, Shape
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
 from .rope_table import RopeTable
+from .runs import Records, Runs
 
 MAX_LOGIT_ROWS = 32
 """Logit rows computed at once; more are done in pieces."""
@@ -34,7 +35,7 @@ class Cache(Protocol):
 
     Layers of a group share block tables and blocks. columns_of_group: (kept, ring), see attention.py. formats: of K and of V
     (../cache_formats). address: layer -> addresses of its first K and first V tile; those of kv head g in block b lie
-    b * block_bytes_of_group + g * tile bytes further.
+    b * block_bytes_of_group + g * tile bytes further. states: records of the layers with a state, None without such layers.
     """
 
     @property
@@ -48,6 +49,9 @@ class Cache(Protocol):
 
     @property
     def formats(self) -> tuple[str, str]: ...
+
+    @property
+    def states(self) -> Records | None: ...
 
     def address(self, layer: int) -> tuple[int, int]: ...
 
@@ -88,12 +92,14 @@ class CpuBackend:
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, cache.formats[0], max(self._task_tokens, tasks.FEW))
+        scratch = max(scratch, lower_experts.scratch_bytes(program))
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
         self.vocab_size = program.output.width
         self.vocabulary = vocabulary.CpuVocabulary(self._kernels, self.vocab_size, self.threads)
         self._make_inputs(max_tokens, max_sequences, max_context)
+        self._runs = Runs(cache.states, len(self._positions), self.threads.ctx)
         self._make_machine(cache)
 
     # ---- made once ----
@@ -116,7 +122,8 @@ class CpuBackend:
         hidden_steps = add_hidden(plan, self.program)
         rows = len(self._positions)
         self._memory = {
-            b.index: _room(b, _whole_tiles(MAX_LOGIT_ROWS) if b.head else rows, self._parts) for b in plan.buffers
+            b.index: _room(b, (_whole_tiles(MAX_LOGIT_ROWS) if b.head else rows) * b.copies, self._parts)
+            for b in plan.buffers
         }
         self._groups = [
             CacheGroup(
@@ -148,6 +155,8 @@ class CpuBackend:
             cache_address=cache.address,
             cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
+            state_offsets=() if cache.states is None else cache.states.offsets,
+            expert_table=lower_experts.make_table(self.program, max(rows, _whole_tiles(MAX_LOGIT_ROWS))),
         )
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
@@ -196,6 +205,7 @@ class CpuBackend:
             tasks.share_out(*group.views, batch.positions, batch.sequences, *reach, self._task_tokens)
             for group, reach in zip(self._groups, self._reaches, strict=True)
         ]
+        counts.append(self._runs.take(batch))
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
             self._logit_rows[:wanted] = batch.logit_rows
             self._walk(self._tape("whole", n), batch, (1, n, wanted, *counts))
@@ -285,11 +295,11 @@ def kernel_names(
 
 def _attention_width(op: Op, program: Program) -> int:
     layer = program.cache_layers[op.attributes["layer"]]
-    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.head_dim))
+    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.dims[1]))
 
 
 def _partial_row_bytes(program: Program) -> int:
-    return max(_attention_width(op, program) for op in program.ops if op.name == "attention")
+    return max((_attention_width(op, program) for op in program.ops if op.name == "attention"), default=0)
 
 
 def _whole_tiles(rows: int) -> int:

@@ -45,7 +45,12 @@ _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 @inline
 def _quantise(out, row, group, groups, tokens, v):
     """One group of one row into activation tiles of `tokens`; `groups` of a row. -> what rounding left over."""
-    lane = out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4
+    return quantise_lane(out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4, tokens, v)
+
+
+@inline
+def quantise_lane(lane, tokens, v):
+    """One group of one row to its lane in a tile of `tokens`. -> what rounding left over."""
     d = largest_magnitude(v) / np.float32(127)
     inverse = np.float32(1) / d if d > _SMALLEST_SCALE else np.float32(0)
     # minimum() also catches what is not a number, which must not reach the conversion to int8
@@ -81,11 +86,12 @@ def _emit(op, i, ctx, thread, row, offset, v, width):
 def norm(op, ctx, thread, chunk):
     """RMS norm of one part of one row.
 
-    0 x, 1 bytes of a row, 2 weight, 3 epsilon, 4 parts of a row, 5 values of a part, 6.. out. QUANTISE needs one part.
+    0 x, 1 bytes of a row, 2 weight, 3 epsilon, 4 parts of a row, 5 values of a part, 6.. out, 11 bytes from a part's weight to
+    the next one's. QUANTISE needs one part.
     """
     parts, n = arg(op, 4), arg(op, 5)
     row, offset = chunk // parts, chunk % parts * n * 4
-    x, weight = arg(op, 0) + row * arg(op, 1) + offset, arg(op, 2)
+    x, weight = arg(op, 0) + row * arg(op, 1) + offset, arg(op, 2) + chunk % parts * arg(op, 11)
     zero = splat32(np.float32(0))
     acc = zero
     for g in range(0, n, 32):
@@ -128,16 +134,17 @@ def scale(op, ctx, thread, chunk):
     """A number times some groups of 32 of one row.
 
     0 x, 1 bytes of a row, 2 each row's number (0: there is one for all), 3 bytes to the next row's, 4 the number for all,
-    5 groups of a row, 6 groups of a chunk, 7.. out.
+    5 groups of a row, 6 groups of a chunk, 7.. out, 12 groups that lie together in x (0: all), 13 bytes to the next such groups.
     """
-    groups, some = arg(op, 5), arg(op, 6)
+    groups, some, together = arg(op, 5), arg(op, 6), arg(op, 12)
     blocks = (groups + some - 1) // some
     row, first = chunk // blocks, chunk % blocks * some
     factor = arg_f32(op, 4)
     if arg(op, 2) != 0:
         factor = load_f32(arg(op, 2) + row * arg(op, 3))
     for g in range(first, min(groups, first + some)):
-        v = mul(load_f32x32(arg(op, 0) + row * arg(op, 1) + 128 * g), splat32(factor))
+        at = 128 * g if together == 0 else g // together * arg(op, 13) + 128 * (g % together)
+        v = mul(load_f32x32(arg(op, 0) + row * arg(op, 1) + at), splat32(factor))
         _emit(op, 7, ctx, thread, row, 128 * g, v, 32)
 
 
@@ -219,4 +226,19 @@ def rope(op, ctx, thread, chunk):
                 store_f32(out + 4 * i, load_f32(x + 4 * i))
 
 
-KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, rope)}
+def join_heads(op, ctx, thread, chunk):
+    """Parts of one row's heads side by side.
+
+    0 out, 1 bytes of a row, 2 bytes of a head, 3 heads; then of each of two parts: 4 its first value, 5 bytes of a row, 6
+    bytes from head to head, 7 values of a head (0: no such part).
+    """
+    for h in range(arg(op, 3)):
+        to = arg(op, 0) + chunk * arg(op, 1) + h * arg(op, 2)
+        for i in range(4, 12, 4):
+            x, n = arg(op, i) + chunk * arg(op, i + 1) + h * arg(op, i + 2), arg(op, i + 3)
+            for d in range(0, 4 * n, 32):
+                store_f32x8(to + d, load_f32x8(x + d))
+            to += 4 * n
+
+
+KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, join_heads, rope)}

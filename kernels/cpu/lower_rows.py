@@ -5,7 +5,7 @@ Knows the arguments of the kernels in `elementwise.py` and `activations.py`. Nex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -26,11 +26,12 @@ KERNELS = {
     "softcap": "softcap",
     "columns": "scale",
     "add": "add_rows",
+    "join_heads": "join_heads",
     "rope": "rope",
     "logit_rows": "gather",
 }
 """Which kernel an op needs."""
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "silu": slots.SILU,
     "gelu": slots.GELU,
     "gelu_erf": slots.GELU_ERF,
@@ -63,7 +64,7 @@ class RowLowering:
         self.m, self.tile, self.panels, self.rows = machine, shape.rows, shape.panels, ""
         # The rows of a tile share cache lines: one thread writes them all. Decode has one token for all threads.
         self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
-        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
+        sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups))), "runs"]
         self.writer = TapeWriter(machine.kernels, sizes)
 
     def _place(self, buffer: Buffer) -> Place:
@@ -79,9 +80,9 @@ class RowLowering:
         of = self.rows if of == "rows" else of
         return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each)
 
-    def _groups(self, step: Step) -> tuple[int, int]:
+    def _groups(self, width: int) -> tuple[int, int]:
         """-> groups of 32 of a row, and how many of them a chunk takes: decode shares a row among threads."""
-        groups = -(-step.out.width // 32)
+        groups = -(-width // 32)
         return groups, groups if self.tile == 4 else -(-groups // (4 * self.m.threads))
 
     # ---- one method per op ----
@@ -101,14 +102,17 @@ class RowLowering:
 
     def _rms_norm(self, step: Step) -> None:
         arguments, parts = self._norm(step)
-        self._op("norm", step, [*arguments, *self._emit(step)], parts)
+        self._op("norm", step, [*arguments, *self._emit(step), self._apart(step, arguments[5])], parts)
 
     def _layer_norm(self, step: Step) -> None:
         arguments, parts = self._norm(step)
         names, vectors = step.op.weights, self.m.weights.vectors
         bias = address(vectors[names[1]]) if step.op.attributes["bias"] else 0
-        apart = 4 * arguments[5] if vectors[names[0]].size > arguments[5] else 0
-        self._op("layer_norm", step, [*arguments, bias, apart, *self._emit(step)], parts)
+        self._op("layer_norm", step, [*arguments, bias, self._apart(step, arguments[5]), *self._emit(step)], parts)
+
+    def _apart(self, step: Step, width: int) -> int:
+        """Bytes from the weight of a part of so many values to that of the next: 0 if they share one."""
+        return 4 * width if self.m.weights.vectors[step.op.weights[0]].size > width else 0
 
     def _add(self, step: Step) -> None:
         x, y, out = (self._place(b) for b in (*step.inputs, step.out))
@@ -118,10 +122,10 @@ class RowLowering:
 
     def _gated(self, step: Step) -> None:
         gate, up = (self._place(b) for b in step.inputs)
-        self._activated(step, gate, up.address, _ACTIVATIONS[step.op.attributes["activation"]])
+        self._activated(step, gate, up.address, ACTIVATIONS[step.op.attributes["activation"]])
 
     def _activate(self, step: Step) -> None:
-        self._activated(step, self._place(step.inputs[0]), 0, _ACTIVATIONS[step.op.attributes["activation"]])
+        self._activated(step, self._place(step.inputs[0]), 0, ACTIVATIONS[step.op.attributes["activation"]])
 
     def _multiply(self, step: Step) -> None:
         x, y = (self._place(b) for b in step.inputs)
@@ -131,7 +135,7 @@ class RowLowering:
             self._scaled(step, x.address, y, 1.0)
 
     def _activated(self, step: Step, x: Place, up: int, activation: int) -> None:
-        groups, some = self._groups(step)
+        groups, some = self._groups(step.out.width)
         arguments = [x.address, up, x.stride, groups, some, activation, *self._emit(step)]
         self._op("gated", step, arguments, -(-groups // some))
 
@@ -139,18 +143,29 @@ class RowLowering:
         self._scaled(step, self._place(step.inputs[0]).address, None, step.op.attributes["factor"])
 
     def _columns(self, step: Step) -> None:
-        self._scaled(step, self._place(step.inputs[0]).address + 4 * step.op.attributes["start"], None, 1.0)
+        parts, start = step.op.attributes["parts"], 4 * step.op.attributes["start"]
+        together = [] if parts == 1 else [step.out.width // parts // 32, 4 * step.inputs[0].width // parts]
+        self._scaled(step, self._place(step.inputs[0]).address + start, None, 1.0, together)
 
-    def _scaled(self, step: Step, x: int, y: Place | None, factor: float) -> None:
-        groups, some = self._groups(step)
+    def _scaled(self, step: Step, x: int, y: Place | None, factor: float, together: Sequence[int] = ()) -> None:
+        groups, some = self._groups(step.out.width)
         by = [y.address, y.stride] if y else [0, 0]
         arguments = [x, self._place(step.inputs[0]).stride, *by, float_word(factor), groups, some, *self._emit(step)]
-        self._op("scale", step, arguments, -(-groups // some))
+        self._op("scale", step, [*arguments, *together], -(-groups // some))
 
     def _softcap(self, step: Step) -> None:
-        x, (groups, some) = self._place(step.inputs[0]), self._groups(step)
+        x, (groups, some) = self._place(step.inputs[0]), self._groups(step.out.width)
         arguments = [x.address, x.stride, groups, some, float_word(step.op.attributes["cap"]), *self._emit(step)]
         self._op("softcap", step, arguments, -(-groups // some))
+
+    def _join_heads(self, step: Step) -> None:
+        out, heads = self._place(step.out), step.op.attributes["num_heads"]
+        arguments = [out.address, out.stride, 4 * step.op.output.width // heads, heads]
+        parts = zip(step.inputs, step.op.inputs, step.op.attributes["parts"], strict=True)
+        for buffer, value, (own, start, width) in parts:
+            x, head_bytes = self._place(buffer), 4 * value.width // own if own > 1 else 0
+            arguments += [x.address + 4 * start, x.stride, head_bytes, width]
+        self._op("join_heads", step, arguments)
 
     def _rope(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._place(step.out)

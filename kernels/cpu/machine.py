@@ -50,8 +50,21 @@ class CacheGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertTable:
+    """Which row of activations is whose, for the layer that is on: see `sort_rows` in experts.py. All layers share it."""
+
+    slots: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    places: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise)."""
+    """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise).
+
+    state_offsets: where each state layer begins in a record of the cache.
+    """
 
     kernels: Mapping[str, int]
     threads: int
@@ -65,3 +78,5 @@ class Machine:
     cache_address: Callable[[int], tuple[int, int]]
     cache_formats: tuple[str, str]
     partials: NDArray[np.uint8]
+    state_offsets: tuple[int, ...] = ()
+    expert_table: ExpertTable | None = None

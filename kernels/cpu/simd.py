@@ -232,6 +232,9 @@ def _tree(b: ir.IRBuilder, v: ir.Value, combine: Callable[..., ir.Value]) -> ir.
 reduce_add = word(f32, f32x32)(lambda b, v: _tree(b, v, lambda b, x, y: b.fadd(x, y)))
 
 
+first_lane = word(f32, f32x8)(lambda b, v: b.extract_element(v, I32(0)))
+
+
 @word(f32, f32x32)
 def largest_magnitude(b: ir.IRBuilder, v: ir.Value) -> ir.Value:
     """max |v|; compared as integers, so that a NaN is the largest and stays visible."""

@@ -11,6 +11,7 @@ TOKENS, LOGIT_TOKENS, LOGIT_ROWS = 24, 25, 26  # rows of the batch; rows whose l
 TOKEN_IDS, POSITIONS, SEQUENCES = 27, 28, 29  # addresses of i64[T]
 SCRATCH, SCRATCH_BYTES = 30, 31
 ABORT = 32  # not 0: chunks are claimed and counted, but not computed; any thread may set it while a step is on
+RUNS, SAVES = 33, 34  # addresses: i64[R, RUN_WORDS], one per sequence of the batch; i64[T], see below
 PARKED = 40  # + 8 * thread: AWAKE, ASLEEP, CALLED (asleep, and Python must wake it) or AWAY
 CONTEXT_WORDS = PARKED + 8 * 64
 AWAKE, ASLEEP, CALLED, AWAY = 0, 1, 2, 3
@@ -30,10 +31,22 @@ OP_WORDS, KERNEL, CHUNKS, CALLS, EACH, ARG = 40, 0, 1, 2, 3, 4
 TASK_WORDS, FIRST_TOKEN, NUM_TOKENS, FIRST_SPLIT, END_SPLIT, PARTIAL_ROW, TABLE, SINKS = 8, 0, 1, 2, 3, 4, 5, 6
 SPLIT = 256  # tokens of a split, at absolute positions: results do not depend on how splits are shared out
 
+# ---- a run: the adjacent tokens of one sequence in the batch, for ops with a state. Word t of SAVES is the address of the record
+# that gets the state after token t, 0 for none; the last token of a run has one. A layer's numbers lie at the same offset in
+# every record. READ is never 0, never written in the same step, and all zeros for a sequence's first tokens ----
+RUN_WORDS, RUN_FIRST, RUN_TOKENS, RUN_READ = 3, 0, 1, 2
+
 # ---- how an elementwise op sends its rows out, and which activation it applies ----
 STORE, ADD, QUANTISE = 0, 1, 2
 PAIRS = 2  # flag beside ADD = 1 of a matrix kernel: rows of activations come in pairs, whose products are added
 SILU, GELU, GELU_ERF, RELU, SIGMOID, SOFTPLUS, IDENTITY = range(7)
+
+# ---- experts: a row of activations is one token's for one expert, `first` and `count` are that expert's rows. A slot is the same
+# without a token, one for each used expert; GROUP_BYTES: a row's share of a group in an activation tile ----
+ROW_WORDS, ROW_EXPERT, ROW_FIRST, ROW_COUNT, ROW_TOKEN = 4, 0, 1, 2, 3
+GROUP_BYTES = 48
+SOFTMAX_SCORES, SIGMOID_SCORES, SOFTMAX_OF_USED = 0, 1, 2
+SWIGLU_CLAMPED = 100  # beside the activations
 
 # ---- bytes of one query row's softmax state behind its sums: f32 top, and from byte 32 on eight lanes of its weights' sum ----
 SOFTMAX_STATE_BYTES = 64

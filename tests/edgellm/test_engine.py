@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_model import VOCAB_SIZE, expected_logits, make_engine
+from scripted_model import STATE, VOCAB_SIZE, expected_logits, make_engine
 
 from edgellm.config import SamplingParams
 from edgellm.engine import Engine, default_max_context
@@ -51,7 +51,7 @@ PARAMS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([[None], [8], [None, 70], [1, 65]]),
+    st.sampled_from([[None], [8], [None, 70], [1, 65], [None, STATE], [8, STATE], [STATE]]),
     st.sampled_from([1, 3, 20, 64]),
     st.integers(1, 4),
     st.sampled_from([None, 1.0, 1.6]),

@@ -19,6 +19,8 @@ MAX_ERROR = 1e-4
 """Of the largest logit: float32 in another order."""
 MAX_Q8_ERROR = 0.05
 """Of the logits' standard deviation, root mean square: activations of 8 bits."""
+MAX_PRECISE_ERROR = 0.01
+"""The same of activations of 15 bits, with experts."""
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +46,17 @@ def test_the_cpu_says_what_the_reference_says(name: str, form: str, files: Path)
         path = stored.requantise(path, files / f"{name}.{form}.gguf", form)
     with open_gguf(path) as file:
         expected = stored.run_reference(file, ids, rows)
-    with LLM.load(path, threads=2, spec="off", cache_type_k="f16", cache_type_v="f16") as llm:
-        found = llm.logits([int(i) for i in ids])[rows]
-    error = np.sqrt(np.mean(np.square(found - expected))) / expected.std()
-    assert error <= MAX_Q8_ERROR, f"{error:.4f} of the logits' deviation"
+        has_experts = any(op.name == "experts" for op in stored.build(file).ops)
+    # Where two experts are about as good, a rounding sends a token elsewhere, and its row says something else.
+    for precise, most, of_rows in ((False, MAX_Q8_ERROR, np.median), (True, MAX_PRECISE_ERROR, np.max)):
+        if precise and not has_experts:
+            break
+        options = {"precise": precise, "spec": "off", "cache_type_k": "f16", "cache_type_v": "f16"}
+        with LLM.load(path, threads=2, **options) as llm:
+            found = llm.logits([int(i) for i in ids])[rows]
+        errors = np.sqrt(np.mean(np.square(found - expected), axis=1)) / expected.std()
+        error = of_rows(errors) if has_experts else np.sqrt(np.mean(np.square(errors)))
+        assert error <= most, f"{error:.4f} of the logits' deviation"
 
 
 @architectures

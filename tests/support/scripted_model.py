@@ -1,8 +1,8 @@
 """A model without numbers for engine tests: its logits are a function of the ids found through the block tables.
 
 It keeps one id per cache place in the cache's own memory, writes and reads through the tables exactly as attention does,
-and checks every batch. A wrong table, position, ring or copy therefore changes the answer. `expected_logits` says the same
-without any cache.
+and checks every batch. A layer with a state keeps a number that all ids so far have made, in the records that a batch names.
+A wrong table, position, ring, copy or record therefore changes the answer. `expected_logits` says the same without any cache.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from numpy.typing import NDArray
 
 from edgellm.cache.kv import KVCache
 from edgellm.cache.memory import needed_bytes
+from edgellm.cache.states import state_bytes
 from edgellm.config import EngineConfig
 from edgellm.engine import Engine
 from edgellm.kernels.cache_layout import BLOCK_SIZE
-from edgellm.kernels.ops import Aborted, Batch, CacheLayer
+from edgellm.kernels.ops import NO_RECORD, Aborted, Batch, CacheLayer, StateLayer
 from edgellm.speculative import Speculator
 
 VOCAB_SIZE = 50
 LAYER_DIM = 32
+STATE = 0
+"""In place of a window: a layer with a state."""
 
 
 def logits_of(histories: ListOf[ListOf[int]], vocab_size: int = VOCAB_SIZE) -> NDArray[np.float32]:
@@ -37,7 +40,21 @@ def logits_of(histories: ListOf[ListOf[int]], vocab_size: int = VOCAB_SIZE) -> N
 
 def expected_logits(token_ids: ListOf[int], windows: ListOf[int | None]) -> NDArray[np.float32]:
     """What the model says after `token_ids`, computed without a cache."""
-    return logits_of([token_ids if window is None else token_ids[-window:] for window in windows])
+    return logits_of([_seen(token_ids, window) for window in windows])
+
+
+def _seen(token_ids: ListOf[int], window: int | None) -> ListOf[int]:
+    if window != STATE:
+        return token_ids if window is None else token_ids[-window:]
+    state = 0
+    for token_id in token_ids:
+        state = next_state(state, token_id)
+    return [state]
+
+
+def next_state(state: int, token_id: int) -> int:
+    """What a layer with a state keeps after one more token."""
+    return hash((state, int(token_id))) >> 2
 
 
 class ScriptedBackend:
@@ -45,7 +62,8 @@ class ScriptedBackend:
 
     def __init__(self, cache: KVCache, windows: ListOf[int | None], max_batch_tokens: int) -> None:
         self.vocab_size = VOCAB_SIZE
-        self.windows = list(windows)
+        self.windows = [window for window in windows if window != STATE]
+        self.has_state = STATE in windows
         self.max_batch_tokens = max_batch_tokens
         self.batches: list[Batch] = []
         self.script: dict[int, int] = {}
@@ -80,7 +98,8 @@ class ScriptedBackend:
                     f"position {position} is written to others' block"
                 )
                 places[block, position % BLOCK_SIZE] = position, token_id
-        rows = [self._row(batch, int(i)) for i in batch.logit_rows]
+        states = self._run_states(batch) if self.has_state else []
+        rows = [self._row(batch, int(i), states) for i in batch.logit_rows]
         return np.array(rows, np.float32).reshape(len(rows), self.vocab_size)
 
     def abort(self) -> None:
@@ -103,7 +122,31 @@ class ScriptedBackend:
         tiles = positions // BLOCK_SIZE
         return batch.block_tables[group][row, np.where(tiles < kept, tiles, kept + (tiles - kept) % ring)]
 
-    def _row(self, batch: Batch, index: int) -> NDArray[np.float32]:
+    def _run_states(self, batch: Batch) -> list[int]:
+        """The state after every token. Written where the batch says so, at both ends of a record."""
+        cache = self._cache.states
+        assert cache is not None and len(batch.state_writes) == len(batch.token_ids)
+        records = np.ctypeslib.as_array((ctypes.c_uint8 * cache.nbytes).from_address(cache.base)).view(np.int64)
+        records = records.reshape(cache.num_records, -1)
+        writes = batch.state_writes[batch.state_writes != NO_RECORD]
+        reads = batch.state_reads[np.unique(batch.sequences)]
+        assert len(set(writes)) == len(writes) and 0 not in writes and not set(writes) & set(reads)
+        assert not records[0].any(), "the state of no tokens is zeros"
+        found = list[int]()
+        for i, (token_id, row) in enumerate(zip(batch.token_ids, batch.sequences, strict=True)):
+            if i == 0 or row != batch.sequences[i - 1]:
+                first = records[batch.state_reads[row]]
+                state = int(first[0])
+                assert first[-1] == state and (state == 0) == (batch.positions[i] == 0)
+            state = next_state(state, token_id)
+            if batch.state_writes[i] != NO_RECORD:
+                records[batch.state_writes[i], [0, -1]] = state
+            elif i + 1 == len(batch.token_ids) or row != batch.sequences[i + 1]:
+                raise AssertionError("a sequence's last state is lost")
+            found.append(state)
+        return found
+
+    def _row(self, batch: Batch, index: int, states: ListOf[int]) -> NDArray[np.float32]:
         last = int(batch.token_ids[index])
         if last in self.poison:
             return np.full(self.vocab_size, np.nan, np.float32)
@@ -111,7 +154,8 @@ class ScriptedBackend:
             row = np.zeros(self.vocab_size, np.float32)
             row[self.script[last]] = 50.0
             return row
-        return logits_of([self._read(batch, index, group) for group in range(len(self.windows))])
+        seen = [self._read(batch, index, group) for group in range(len(self.windows))]
+        return logits_of([*seen, *([states[index]] for _ in range(self.has_state))])
 
     def _read(self, batch: Batch, index: int, group: int) -> list[int]:
         position, row, window = int(batch.positions[index]), batch.sequences[index], self.windows[group]
@@ -145,11 +189,15 @@ def make_engine(
     memory: float | None = None,
     speculator: Speculator | None = None,
 ) -> tuple[Engine, ScriptedBackend]:
-    """An engine on a scripted backend, one cache layer per window. memory: in times what one sequence needs."""
-    layers = [CacheLayer(1, LAYER_DIM, window) for window in windows]
+    """An engine on a scripted backend, one cache layer per window, STATE as the last for one with a state.
+
+    memory: in times what one sequence needs, beside states.
+    """
+    layers = [CacheLayer(1, LAYER_DIM, window) for window in windows if window != STATE]
+    states = [StateLayer(5), StateLayer(32)] if STATE in windows else []
     one = needed_bytes(layers, max_context, 1, prefill_chunk)
-    memory_bytes = None if memory is None else int(memory * one)
-    cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes)
+    memory_bytes = None if memory is None else int(memory * one) + state_bytes(states, max_sequences)
+    cache = KVCache(layers, max_context, max_sequences, prefill_chunk, memory_bytes=memory_bytes, state_layers=states)
     backend = ScriptedBackend(cache, windows, prefill_chunk + max_sequences)
     config = EngineConfig(prefill_chunk=prefill_chunk, max_sequences=max_sequences)
     return Engine(backend, cache, config, eog_ids, speculator=speculator), backend

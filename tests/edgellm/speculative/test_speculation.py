@@ -12,7 +12,7 @@ from collections.abc import Sequence as ListOf
 from typing import Any
 
 import pytest
-from scripted_model import VOCAB_SIZE, make_engine
+from scripted_model import STATE, VOCAB_SIZE, make_engine
 
 from edgellm.config import SamplingParams
 from edgellm.engine import Engine
@@ -20,7 +20,7 @@ from edgellm.sequence import Sequence
 from edgellm.speculative import NgramProposer, Speculator
 from edgellm.speculative.proposer import Guess
 
-WINDOWS: list[tuple[int | None, ...]] = [(None,), (None, 8), (24,)]
+WINDOWS: list[tuple[int | None, ...]] = [(None,), (None, 8), (24,), (None, STATE), (24, STATE), (STATE,)]
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
