@@ -103,6 +103,7 @@ def test_only_wanted_rows_are_computed(llama) -> None:
         ("attention.head_count_kv", np.array([2], np.int32), "2 whole numbers"),
         ("attention.head_count", None, "lacks llama.attention.head_count"),
         ("block_count", None, "lacks llama.block_count"),
+        ("expert_count", 8, "lacks llama.expert_used_count"),
         ("block_count", 3, "lacks the tensor blk.2.attn_norm.weight"),
         ("block_count", -1, "llama.block_count is -1"),
         ("block_count", 2**31, "llama.block_count is 2147483648, but must be a whole number from 1 to 4096"),
@@ -153,7 +154,6 @@ def test_a_file_of_vocabulary_only(llama) -> None:
     ("key", "value", "message"),
     [
         ("attention.value_length", 16, "attention.value_length is 16, key_length 32"),
-        ("expert_count", 8, "mixture of experts.*llama.expert_count = 8"),
         ("rope.scaling.type", "mystery", "'mystery'.*none, linear and yarn"),
     ],
 )
