@@ -170,7 +170,10 @@ class MappedSource(programs.MemorySource):
         self.tensors, self._maps = source.tensors, {}
         for name in source.tensors:
             path = path.with_name(name)
-            path.write_bytes(source.data(name).tobytes() + bytes(mmap.PAGESIZE))
+            data = source.data(name).tobytes() + bytes(mmap.PAGESIZE)
+            with path.open("wb", buffering=0) as file:  # page by page: a system that has them in large lumps maps lumps
+                for at in range(0, len(data), mmap.PAGESIZE):
+                    file.write(data[at : at + mmap.PAGESIZE])
             with path.open("rb") as file:
                 self._maps[name] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._bytes[name] = np.frombuffer(self._maps[name], np.uint8, len(source.data(name)))
@@ -185,7 +188,7 @@ def present_pages(data: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return entries >> np.uint64(63) == 1
 
 
-@pytest.mark.parametrize("form", ["F32", "Q8_0"])
+@pytest.mark.parametrize("form", ["F32", "F16"])
 @pytest.mark.parametrize("tokens", [1, 3, 20])
 def test_pages_of_unused_experts_are_never_touched(form: str, tokens: int, tmp_path: Path) -> None:
     if not Path("/proc/self/pagemap").exists():
