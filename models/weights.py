@@ -53,6 +53,10 @@ class Weights:
         self._asked.add(name)
         return name
 
+    def ignore(self, prefix: str) -> None:
+        """Let the file have tensors whose names begin so: what this network does without."""
+        self._asked.update(name for name in self._tensors if name.startswith(prefix))
+
     def vocab_size(self, metadata: Mapping[str, Any], table: str) -> int:
         """Rows of the embedding `table`, which must be as many as the vocabulary has tokens, if the file has one."""
         tokens = metadata.get("tokenizer.ggml.tokens")
