@@ -8,7 +8,7 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ class Rope:
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
     yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071); yarn_truncate: the ramp ends at whole pairs, as there.
+    short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
+    ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
 
     dim: int
@@ -75,6 +77,10 @@ class Rope:
     yarn_beta_slow: float = 1.0
     yarn_truncate: bool = True
     factors: str | None = None
+    short_factors: str | None = None
+    long_factors: str | None = None
+    temperature: float = 0.0
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +133,15 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[self._last_matrix()].inputs[0]
+        return self.ops[self._last_matrix].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[: self._last_matrix()], self.hidden, self.cache_layers)
+        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
 
+    @property
     def _last_matrix(self) -> int:
-        """Its place: logits may be scaled or capped behind it."""
+        """Its op; logits may be scaled and capped behind it."""
         return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 
@@ -181,8 +188,11 @@ class Builder:
         """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
         return self._append("embed", (), width, (table,), scale=scale)
 
-    def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
-        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
+    def rms_norm(self, x: Value, weight: str | None, epsilon: float, groups: int = 1) -> Value:
+        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
+
+        weight: None stands for ones.
+        """
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
@@ -249,9 +259,20 @@ class Builder:
         self._layers.append(layer)
         index = len(self._layers) - 1
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
-        attributes = {"layer": index, "scale": scale, "softcap": softcap}
+        attributes = {"layer": index, "scale": scale, "softcap": softcap, "again": False}
         width = num_heads * layer.dims[1]
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
+
+    def attention_again(self, q: Value, first: Value, num_heads: int, scale: float) -> Value:
+        """Let other queries see what an earlier attention op keeps: that whose output is `first`. Nothing is kept anew.
+
+        It is an op `attention` with that op's k, v and layer; its attribute `again` says that they are in the cache.
+        """
+        op = next(op for op in self._ops if op.output == first and op.name == "attention")
+        layer, inputs = op.attributes["layer"], (q, *op.inputs[1:3])
+        attributes = {"layer": layer, "scale": scale, "softcap": 0.0, "again": True}
+        width = num_heads * self._layers[layer].dims[1]
+        return self._append("attention", inputs, width, (), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
@@ -266,9 +287,9 @@ class Builder:
         assert y.width in (1, x.width)
         return self._append("multiply", (x, y), x.width)
 
-    def scale(self, x: Value, factor: float) -> Value:
-        """x * factor."""
-        return self._append("scale", (x,), x.width, (), factor=factor)
+    def scale(self, x: Value, factor: float, weight: str | None = None) -> Value:
+        """x * factor, times the one number of `weight`, if one is named."""
+        return self._append("scale", (x,), x.width, (weight,), factor=factor)
 
     def softcap(self, x: Value, cap: float) -> Value:
         """cap * tanh(x / cap) (Gemma 2)."""
@@ -279,14 +300,16 @@ class Builder:
         assert start % 8 == width % 8 == 0 and start + width <= x.width
         return self._append("columns", (x,), width, (), start=start)
 
-    def route(self, logits: Value, routing: Routing, bias: str | None = None) -> Value:
+    def route(self, logits: Value, routing: Routing, bias: str | None = None, scales: str | None = None) -> Value:
         """The chosen experts of each token and their weights: [0:num_used] their numbers, best first, [num_used:] weights.
 
         logits: num_experts wide. bias: f32[num_experts], added to the scores for the choice, not in the weights (Wang et al.
-        2024, arXiv:2408.15664). Among equals the lower number comes first. Sums below 2**-14 do not normalise.
+        2024, arXiv:2408.15664). scales: f32[num_experts], what each expert's weight is multiplied by at last (Gemma 4).
+        Among equals the lower number comes first. Sums below 2**-14 do not normalise.
         """
         assert logits.width == routing.num_experts and routing.scores in SCORES
-        return self._append("route", (logits,), 2 * routing.num_used, (bias,), routing=routing)
+        attributes = {"routing": routing, "bias": bias is not None, "scales": scales is not None}
+        return self._append("route", (logits,), 2 * routing.num_used, (bias, scales), **attributes)
 
     def experts(
         self,

@@ -55,7 +55,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "embed":
             return embed(ids, w[0], a["scale"])
         case "rms_norm":
-            return rms_norm(x[0], w[0], a["epsilon"], a["groups"])
+            return rms_norm(x[0], w[0] if w else np.ones(1, np.float32), a["epsilon"], a["groups"])
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
@@ -66,12 +66,12 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "join_heads":
             return join_heads(x, a["num_heads"], a["parts"])
         case "rope":
-            last = len(ids) if a["last_position"] is None else a["last_position"]
-            return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
+            factors, last = w[0] if w else None, a["last_position"]
+            return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), factors, last)
         case "attention":
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
-            scale, softcap, sinks = a["scale"], a["softcap"], w[0] if w else None
-            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
+            scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
+            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, cap, sinks=sinks, sink_q=sink_q)
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "activate":
@@ -79,13 +79,13 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "multiply":
             return multiply(x[0], x[1])
         case "scale":
-            return multiply(x[0], np.full((1, 1), a["factor"], np.float32))
+            return multiply(x[0], np.float32(a["factor"]) * (w[0].reshape(1, 1) if w else np.ones((1, 1), np.float32)))
         case "softcap":
             return softcap(x[0], a["cap"])
         case "columns":
             return x[0][:, a["start"] : a["start"] + op.output.width]
         case "route":
-            return route(x[0], a["routing"], w[0] if w else None)
+            return route(x[0], a["routing"], w[0] if a["bias"] else None, w[-1] if a["scales"] else None)
         case "experts":
             return experts(x[0], x[1], w[: a["matrices"]], w[a["matrices"] :], a["ffn"], a["activation"])
         case "add":
@@ -143,15 +143,22 @@ def join_heads(x: Sequence[Floats], num_heads: int, parts: Sequence[tuple[int, i
     return np.concatenate(some, axis=2).reshape(len(x[0]), -1)
 
 
-def rope(x: Floats, num_heads: int, rope: Rope, positions: Integers, factors: Floats | None = None) -> Floats:
-    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T]."""
+def rope(
+    x: Floats,
+    num_heads: int,
+    rope: Rope,
+    positions: Integers,
+    factors: Floats | None = None,
+    last_position: int | None = None,
+) -> Floats:
+    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T], those of last_position at most."""
     out: Floats = x.reshape(len(x), num_heads, x.shape[1] // num_heads).copy()
     if rope.pairs == "adjacent":
         left, right = out[..., 0 : rope.dim : 2], out[..., 1 : rope.dim : 2]
     else:
         assert rope.pairs == "halves", rope.pairs
         left, right = out[..., : rope.dim // 2], out[..., rope.dim // 2 : rope.dim]
-    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors))
+    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors, last_position))
     left[:], right[:] = left * cos - right * sin, right * cos + left * sin  # both right sides before either is written
     return out.reshape(x.shape)
 
@@ -261,8 +268,8 @@ def gelu(x: Floats) -> Floats:
     return out
 
 
-def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Floats:
-    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E] and bias f32[E]."""
+def route(logits: Floats, routing: Routing, bias: Floats | None = None, scales: Floats | None = None) -> Floats:
+    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E], bias and scales f32[E]."""
     scores = logits
     if routing.scores != "softmax_of_used":
         scores = softmax(logits) if routing.scores == "softmax" else sigmoid(logits)
@@ -280,7 +287,9 @@ def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Float
         weights = softmax(weights)
     if routing.normalised:
         weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(2**-14))
-    return np.concatenate([chosen.astype(np.float32), weights * np.float32(routing.scale)], axis=1)
+    weights = weights * np.float32(routing.scale)
+    weights = weights if scales is None else multiply(weights, scales[chosen])
+    return np.concatenate([chosen.astype(np.float32), weights], axis=1)
 
 
 def experts(
