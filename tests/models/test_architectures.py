@@ -23,7 +23,7 @@ MAX_Q8_ERROR = 0.05
 """Of the logits' standard deviation, root mean square: activations of 8 bits."""
 MAX_PRECISE_ERROR = 0.01
 """The same of activations of 15 bits, with experts."""
-NOISE = {"deepseek2": 12, "deepseek2-v3": 2, "gpt-oss": 3}
+NOISE = {"deepseek2": 12, "deepseek2-v3": 2, "gpt-oss": 5}
 """Times as much: of 26 layers, and where attention or the choice of experts is nearly one of one."""
 
 

@@ -11,7 +11,7 @@ import pytest
 import reference_models as stored
 from tiny_models import write_model
 
-from edgellm import LLM
+from edgellm import LLM, models
 from edgellm.errors import ModelFileError, UnsupportedError
 from edgellm.gguf import open_gguf
 from edgellm.kernels.ops import CacheLayer
@@ -86,7 +86,7 @@ def test_scores_of_yarn_are_longer_and_what_turns_is_not(tmp_path: Path) -> None
     ("changes", "error", "message"),
     [
         ({"attention.temperature_scale": 0.1}, UnsupportedError, "attention.temperature_scale"),
-        ({"nextn_predict_layers": 1}, UnsupportedError, "nextn_predict_layers"),
+        ({"nextn_predict_layers": 1}, ModelFileError, "nextn_predict_layers is 1"),
         ({"rope.dimension_count": 48}, ModelFileError, "rope.dimension_count is 48"),
         ({"attention.kv_lora_rank": 60}, UnsupportedError, "rank of 60"),
         ({"attention.kv_lora_rank": 72}, ModelFileError, "attn_kv_a_mqa.weight"),
@@ -99,6 +99,13 @@ def test_what_is_refused(changes: dict[str, Any], error: type[Exception], messag
     with pytest.raises(error, match=message) as caught:
         build(path)
     assert "\n" not in str(caught.value)
+
+
+def test_layers_that_guess_further_tokens_are_left_out(tmp_path: Path) -> None:
+    with open_gguf(stored.unpack("deepseek2-v3", tmp_path)) as file:
+        metadata = dict(file.metadata) | {"deepseek2.nextn_predict_layers": 1}
+        program = models.get("deepseek2").build(metadata, file.tensors)
+    assert len(program.cache_layers) == 2
 
 
 def test_a_missing_rank_is_named(tmp_path: Path) -> None:
