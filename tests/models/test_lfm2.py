@@ -112,4 +112,4 @@ def test_a_draft_model_has_states_of_its_own(path: Path) -> None:
         assert llm.loaded.engine.speculator is not None
         llm.loaded.engine.speculator._always = True
         done = llm.generate(list(range(20, 50)), **options)
-    assert done.token_ids == plain and done.timings.num_accepted > 20
+    assert done.token_ids == plain and done.timings.accepted_tokens > 20
