@@ -25,9 +25,8 @@ _EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer
 class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
-    norm: "rms" or "layer". is_causal: False where tokens see those behind them too. kv_heads: of each layer; 0, where
-    some_without_attention allows it, for one without attention.
-    Every method raises ModelFileError or UnsupportedError that names the key or tensor at fault.
+    norm: "rms" or "layer". some_without_attention: their kv_heads are 0. is_causal: False where tokens see those behind them
+    too. Methods raise ModelFileError or UnsupportedError that names the key or tensor at fault.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Blocks:
         self._metadata, self._architecture, self._norm, self.is_causal = metadata, architecture, norm, is_causal
         self.num_layers, self.hidden = self.h.num_layers(), self.h.integer("embedding_length")
         self.num_heads = self.h.integer("attention.head_count")
-        self._least_kv_heads = 0 if some_without_attention else 1
+        self._least_kv_heads = int(not some_without_attention)
         self.epsilon = self.h.number(_EPSILON[norm])
         self.vocab_size = self.w.vocab_size(metadata, EMBEDDING)
 

@@ -85,10 +85,7 @@ class HParams:
             raise UnsupportedError(message)
 
     def kv_heads(self, num_layers: int, num_heads: int, low: int = 1) -> list[int]:
-        """Key and value heads of each layer, a divisor of num_heads; num_heads unless the file says otherwise.
-
-        low: 0 where a layer may have none, for it is not attention.
-        """
+        """Of each layer, a divisor of num_heads; num_heads unless the file says so. low: 0 if some are not attention."""
         kv_heads = self.per_layer("attention.head_count_kv", num_layers, [num_heads] * num_layers, low)
         for count in kv_heads:
             if count and num_heads % count:

@@ -109,6 +109,7 @@ class StateCache:
         -> i32[num_tokens + num_guessed]: see Batch.state_writes. `start` is where the slot stands: what it had beyond, of a
         step that was interrupted or guessed wrong, is let go.
         """
+        assert num_tokens > 0, "a step without tokens writes nothing"
         self.cut(slot, start)
         held = self._held[slot]
         assert start in held, f"the state after {start} tokens is not here, only after {list(held)}"

@@ -102,3 +102,14 @@ def test_a_conversation_says_what_a_new_process_says(path: Path, size: str, monk
                 answers.append(cold.generate(text, **options).token_ids)
             assert answers[0] == answers[1] == answers[2]
             text = [*text, *answers[0], turn + 5]
+
+
+def test_a_draft_model_has_states_of_its_own(path: Path) -> None:
+    options = {"max_tokens": 40, "temperature": 1.0, "seed": 2, "ignore_eos": True}
+    with LLM.load(path, threads=1, max_context=128, spec="off") as llm:
+        plain = llm.generate(list(range(20, 50)), **options).token_ids
+    with LLM.load(path, threads=1, max_context=128, spec="draft", draft_model=path) as llm:
+        assert llm.loaded.engine.speculator is not None
+        llm.loaded.engine.speculator._always = True
+        done = llm.generate(list(range(20, 50)), **options)
+    assert done.token_ids == plain and done.timings.accepted_tokens > 20

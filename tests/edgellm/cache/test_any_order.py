@@ -106,7 +106,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.slots[slot] += ids
         extend_path(self.paths[slot], ids)
-        if self.cache.states is not None:  # some of them may be a guess, and the prompt may end anywhere
+        if ids and self.cache.states is not None:  # some of them may be a guess, and the prompt may end anywhere
             guessed, prompt = len(ids) // 3 * (len(ids) % 2), length + len(ids) // 2
             writes = self.cache.states.plan(slot, length, len(ids) - guessed, guessed, prompt)
             self.model.write_states(self.paths[slot], length, self.cache.states.reads[slot], writes)
