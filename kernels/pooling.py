@@ -61,7 +61,8 @@ def pool(hidden: NDArray[np.float32], kind: str) -> Doubles:
         mean: Doubles = hidden.mean(axis=0, dtype=np.float64)
         return mean
     assert kind in ("cls", "last"), kind
-    return hidden[0 if kind == "cls" else -1].astype(np.float64)
+    row: Doubles = hidden[0 if kind == "cls" else -1].astype(np.float64)
+    return row
 
 
 def apply(vector: Doubles, steps: Iterable[Dense], weights: Mapping[str, NDArray[Any]]) -> Doubles:
@@ -79,7 +80,8 @@ def apply(vector: Doubles, steps: Iterable[Dense], weights: Mapping[str, NDArray
 def softmax(scores: Doubles) -> Doubles:
     """Exponentials, scaled to the sum 1."""
     scaled: Doubles = np.exp(scores - scores.max())
-    return scaled / scaled.sum()
+    scaled /= scaled.sum()
+    return scaled
 
 
 def normalise(vector: Doubles) -> Doubles:
