@@ -128,8 +128,8 @@ def _layout(file: GGUFFile, raw: dict[str, weights.Matrix], config: EngineConfig
 
 def _operations_per_token(program: Program, raw: dict[str, weights.Matrix]) -> int:
     """Multiplications and additions that a token of a prompt takes: every matrix but the last."""
-    names = [op.weights[0] for op in program.without_logits().ops if op.name == "linear"]
-    return 2 * sum(raw[name].rows * raw[name].width for name in names)
+    parts = weights.parts_read(program.without_logits())
+    return round(2 * sum(raw[name].rows * raw[name].width * part for name, part in parts.items()))
 
 
 def _operations_per_second(threads: int) -> float:

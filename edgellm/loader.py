@@ -22,6 +22,7 @@ from .config import EngineConfig
 from .engine import Engine, default_max_context
 from .errors import OptionError
 from .gguf import GGUFFile, open_gguf
+from .kernels.context_rope import with_context
 from .kernels.cpu.backend import CpuBackend
 from .kernels.ops import CacheLayer, Program
 from .kernels.windowed import reach, with_window
@@ -207,7 +208,10 @@ def _settle_encoder(config: EngineConfig, trained: int | None, most: int | None)
 
 
 def _limit(program: Program, config: EngineConfig) -> Program:
-    """Give the layers the window that was chosen; say so if that changes none."""
+    """Choose by how much a token can see, and give the layers the window that was chosen; say so if that changes none."""
+    sees = config.window or config.max_context
+    assert sees is not None, "settle() chose one of the two"
+    program = with_context(program, sees)
     if config.window is None:
         return program
     limited = with_window(program, config.window, config.sinks)

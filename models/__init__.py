@@ -13,7 +13,33 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import bert, gemma3, gemma_embedding, llama, nomic_bert, qwen2, qwen3
+from . import (
+    bert,
+    cohere2,
+    deepseek2,
+    gemma,
+    gemma2,
+    gemma3,
+    gemma4,
+    gemma_embedding,
+    glm4,
+    gpt_oss,
+    granite,
+    granitemoe,
+    llama,
+    mistral3,
+    nomic_bert,
+    olmo2,
+    olmoe,
+    phi3,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from .hparams import HParams
 from .weights import HasShape
 
@@ -29,12 +55,30 @@ class Architecture(Protocol):
 
 _MODULES: dict[str, Architecture] = {
     "bert": bert,
+    "cohere2": cohere2,
+    "deepseek2": deepseek2,
+    "gemma": gemma,
     "gemma-embedding": gemma_embedding,
+    "gemma2": gemma2,
     "gemma3": gemma3,
+    "gemma4": gemma4,
+    "glm4": glm4,
+    "gpt-oss": gpt_oss,
+    "granite": granite,
+    "granitemoe": granitemoe,
     "llama": llama,
+    "mistral3": mistral3,
     "nomic-bert": nomic_bert,
+    "olmo2": olmo2,
+    "olmoe": olmoe,
+    "phi3": phi3,
     "qwen2": qwen2,
+    "qwen2moe": qwen2moe,
     "qwen3": qwen3,
+    "qwen3moe": qwen3moe,
+    "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
 }
 ARCHITECTURES = tuple(_MODULES)
 

@@ -31,6 +31,10 @@ class Weights:
         """Whether the file has such a tensor, of whatever shape."""
         return name in self._tensors
 
+    def rank(self, name: str) -> int:
+        """How many dimensions the tensor has; 0 if there is none."""
+        return len(self._tensors[name].shape) if name in self._tensors else 0
+
     def require(self, name: str, *shape: int) -> str:
         """The name again, if the file has such a tensor of that shape."""
         found = self.optional(name, *shape)

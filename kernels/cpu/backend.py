@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ops import Aborted, Batch, CacheLayer, Op, Program, Rope
-from . import cache_kernels, isa, lower, objects, slots, tasks, threads, vocabulary, weights
+from . import cache_kernels, isa, lower, lower_experts, objects, slots, tasks, threads, vocabulary, weights
 from .machine import CacheGroup, Machine, Place, Shape
 from .memory import address, aligned, release_code
 from .plan import Buffer, add_hidden, make_plan
@@ -88,6 +88,7 @@ class CpuBackend:
         release_code("libllvmlite")
         self._task_tokens = lower.task_tokens(program)
         scratch = lower.attention_scratch_bytes(program, cache.formats[0], max(self._task_tokens, tasks.FEW))
+        scratch = max(scratch, lower_experts.scratch_bytes(program))
         scratch = max(scratch, weights.scratch_bytes(program, source, packed or mapped is not None))
         self.threads = threads.Threads(num_threads or threads.default_threads(), self._kernels, scratch)
         self.weights = weights.load_weights(program, source, packed, self._kernels, self.threads, progress, mapped)
@@ -124,7 +125,8 @@ class CpuBackend:
         hidden_steps = add_hidden(plan, self.program)
         rows = len(self._positions)
         self._memory = {
-            b.index: _room(b, _whole_tiles(MAX_LOGIT_ROWS) if b.head else rows, self._parts) for b in plan.buffers
+            b.index: _room(b, (_whole_tiles(MAX_LOGIT_ROWS) if b.head else rows) * b.copies, self._parts)
+            for b in plan.buffers
         }
         self._groups = [
             CacheGroup(
@@ -156,6 +158,7 @@ class CpuBackend:
             cache_address=cache.address,
             cache_formats=cache.formats,
             partials=aligned(self._partial_rows * _partial_row_bytes(self.program)),
+            expert_table=lower_experts.make_table(self.program, max(rows, _whole_tiles(MAX_LOGIT_ROWS))),
         )
         self._machine = machine  # keeps what the tapes point to alive
         self._steps = {"whole": (plan.body, plan.head), "body": (plan.body, []), "head": ([], plan.head)}
@@ -296,7 +299,7 @@ def kernel_names(
 
 def _attention_width(op: Op, program: Program) -> int:
     layer = program.cache_layers[op.attributes["layer"]]
-    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.head_dim))
+    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.dims[1]))
 
 
 def _partial_row_bytes(program: Program) -> int:

@@ -36,9 +36,9 @@ def compile_kernels(names: Sequence[str], made_for: Target, folder: Path, one_do
 
 def _source(name: str) -> tuple[Callable[..., None], int]:
     """-> the kernel's Python function and its number of int64 operands."""
-    from . import activations, attention, cache_kernels, elementwise, matmul, peak, read_memory, scan, walk
+    from . import activations, attention, cache_kernels, elementwise, experts, matmul, peak, read_memory, scan, walk
 
-    for module in (walk, matmul, elementwise, activations, attention, read_memory, scan):
+    for module in (walk, matmul, elementwise, activations, experts, attention, read_memory, scan):
         if name in module.KERNELS:
             return module.KERNELS[name], 4
     if name.startswith("peak_"):

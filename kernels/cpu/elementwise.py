@@ -45,7 +45,12 @@ _SMALLEST_SCALE = np.float32(1e-38)  # below, its inverse is infinite
 @inline
 def _quantise(out, row, group, groups, tokens, v):
     """One group of one row into activation tiles of `tokens`; `groups` of a row. -> what rounding left over."""
-    lane = out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4
+    return quantise_lane(out + (row // tokens * groups + group) * 48 * tokens + row % tokens * 4, tokens, v)
+
+
+@inline
+def quantise_lane(lane, tokens, v):
+    """One group of one row to its lane in a tile of `tokens`. -> what rounding left over."""
     d = largest_magnitude(v) / np.float32(127)
     inverse = np.float32(1) / d if d > _SMALLEST_SCALE else np.float32(0)
     # minimum() also catches what is not a number, which must not reach the conversion to int8
@@ -219,4 +224,19 @@ def rope(op, ctx, thread, chunk):
                 store_f32(out + 4 * i, load_f32(x + 4 * i))
 
 
-KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, rope)}
+def join_heads(op, ctx, thread, chunk):
+    """Parts of one row's heads side by side.
+
+    0 out, 1 bytes of a row, 2 bytes of a head, 3 heads; then of each of two parts: 4 its first value, 5 bytes of a row, 6
+    bytes from head to head, 7 values of a head (0: no such part).
+    """
+    for h in range(arg(op, 3)):
+        to = arg(op, 0) + chunk * arg(op, 1) + h * arg(op, 2)
+        for i in range(4, 12, 4):
+            x, n = arg(op, i) + chunk * arg(op, i + 1) + h * arg(op, i + 2), arg(op, i + 3)
+            for d in range(0, 4 * n, 32):
+                store_f32x8(to + d, load_f32x8(x + d))
+            to += 4 * n
+
+
+KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, join_heads, rope)}

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..ops import Op
 from . import slots
 from .machine import Machine, Place, Shape
-from .memory import address
+from .memory import address, aligned_f32
 from .plan import Buffer, Step
 from .tape import TapeWriter
 
@@ -26,11 +27,12 @@ KERNELS = {
     "softcap": "softcap",
     "columns": "scale",
     "add": "add_rows",
+    "join_heads": "join_heads",
     "rope": "rope",
     "logit_rows": "gather",
 }
 """Which kernel an op needs."""
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "silu": slots.SILU,
     "gelu": slots.GELU,
     "gelu_erf": slots.GELU_ERF,
@@ -65,6 +67,7 @@ class RowLowering:
         self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
+        self.ones: list[NDArray[np.float32]] = []  # weights of norms that have none
 
     def _place(self, buffer: Buffer) -> Place:
         return self.m.places[buffer.index]
@@ -79,9 +82,9 @@ class RowLowering:
         of = self.rows if of == "rows" else of
         return self.writer.op(kernel, arguments, chunks, of, reads, [step.out.index], each)
 
-    def _groups(self, step: Step) -> tuple[int, int]:
+    def _groups(self, width: int) -> tuple[int, int]:
         """-> groups of 32 of a row, and how many of them a chunk takes: decode shares a row among threads."""
-        groups = -(-step.out.width // 32)
+        groups = -(-width // 32)
         return groups, groups if self.tile == 4 else -(-groups // (4 * self.m.threads))
 
     # ---- one method per op ----
@@ -96,8 +99,11 @@ class RowLowering:
     def _norm(self, step: Step) -> tuple[list[int], int]:
         """-> the arguments that both norms begin with, and the parts of a row."""
         x, parts = self._place(step.inputs[0]), step.op.attributes["groups"]
-        weight, epsilon = address(self.m.weights.vectors[step.op.weights[0]]), step.op.attributes["epsilon"]
-        return [x.address, x.stride, weight, float_word(epsilon), parts, step.out.width // parts], parts
+        width, epsilon = step.out.width // parts, step.op.attributes["epsilon"]
+        if not step.op.weights:
+            self.ones.append(aligned_f32(np.ones(width, np.float32)))
+        weight = self.m.weights.vectors[step.op.weights[0]] if step.op.weights else self.ones[-1]
+        return [x.address, x.stride, address(weight), float_word(epsilon), parts, width], parts
 
     def _rms_norm(self, step: Step) -> None:
         arguments, parts = self._norm(step)
@@ -118,10 +124,10 @@ class RowLowering:
 
     def _gated(self, step: Step) -> None:
         gate, up = (self._place(b) for b in step.inputs)
-        self._activated(step, gate, up.address, _ACTIVATIONS[step.op.attributes["activation"]])
+        self._activated(step, gate, up.address, ACTIVATIONS[step.op.attributes["activation"]])
 
     def _activate(self, step: Step) -> None:
-        self._activated(step, self._place(step.inputs[0]), 0, _ACTIVATIONS[step.op.attributes["activation"]])
+        self._activated(step, self._place(step.inputs[0]), 0, ACTIVATIONS[step.op.attributes["activation"]])
 
     def _multiply(self, step: Step) -> None:
         x, y = (self._place(b) for b in step.inputs)
@@ -131,26 +137,38 @@ class RowLowering:
             self._scaled(step, x.address, y, 1.0)
 
     def _activated(self, step: Step, x: Place, up: int, activation: int) -> None:
-        groups, some = self._groups(step)
+        groups, some = self._groups(step.out.width)
         arguments = [x.address, up, x.stride, groups, some, activation, *self._emit(step)]
         self._op("gated", step, arguments, -(-groups // some))
 
     def _scale(self, step: Step) -> None:
-        self._scaled(step, self._place(step.inputs[0]).address, None, step.op.attributes["factor"])
+        factor = np.float32(step.op.attributes["factor"])
+        for name in step.op.weights:
+            factor *= self.m.weights.vectors[name][0]
+        self._scaled(step, self._place(step.inputs[0]).address, None, float(factor))
 
     def _columns(self, step: Step) -> None:
         self._scaled(step, self._place(step.inputs[0]).address + 4 * step.op.attributes["start"], None, 1.0)
 
     def _scaled(self, step: Step, x: int, y: Place | None, factor: float) -> None:
-        groups, some = self._groups(step)
+        groups, some = self._groups(step.out.width)
         by = [y.address, y.stride] if y else [0, 0]
         arguments = [x, self._place(step.inputs[0]).stride, *by, float_word(factor), groups, some, *self._emit(step)]
         self._op("scale", step, arguments, -(-groups // some))
 
     def _softcap(self, step: Step) -> None:
-        x, (groups, some) = self._place(step.inputs[0]), self._groups(step)
+        x, (groups, some) = self._place(step.inputs[0]), self._groups(step.out.width)
         arguments = [x.address, x.stride, groups, some, float_word(step.op.attributes["cap"]), *self._emit(step)]
         self._op("softcap", step, arguments, -(-groups // some))
+
+    def _join_heads(self, step: Step) -> None:
+        out, heads = self._place(step.out), step.op.attributes["num_heads"]
+        arguments = [out.address, out.stride, 4 * step.op.output.width // heads, heads]
+        parts = zip(step.inputs, step.op.inputs, step.op.attributes["parts"], strict=True)
+        for buffer, value, (own, start, width) in parts:
+            x, head_bytes = self._place(buffer), 4 * value.width // own if own > 1 else 0
+            arguments += [x.address + 4 * start, x.stride, head_bytes, width]
+        self._op("join_heads", step, arguments)
 
     def _rope(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._place(step.out)

@@ -50,6 +50,16 @@ class CacheGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertTable:
+    """Which row of activations is whose, for the layer that is on: see `sort_rows` in experts.py. All layers share it."""
+
+    slots: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    places: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Everything with an address that records point to. parts: int8 rows that a row of activations becomes (2: precise)."""
 
@@ -65,3 +75,4 @@ class Machine:
     cache_address: Callable[[int], tuple[int, int]]
     cache_formats: tuple[str, str]
     partials: NDArray[np.uint8]
+    expert_table: ExpertTable | None = None

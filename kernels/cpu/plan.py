@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..ops import Op, Program, Value
+from ..ops import MULTIPLIES, Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
 
-_SEND_ROWS = frozenset(("rms_norm", "layer_norm", "gated", "activate", "multiply", "scale", "softcap", "columns"))
+_SEND_ROWS = frozenset(
+    ("rms_norm", "layer_norm", "gated", "activate", "multiply", "scale", "softcap", "columns", "experts")
+)
 """Ops that can add their rows to what is there, or quantise them: each value is read before it is written."""
 _IN_PLACE = frozenset(("rope", "activate", "multiply", "scale", "softcap"))
 """Ops that can write over their first input."""
@@ -22,23 +24,31 @@ _IN_PLACE = frozenset(("rope", "activate", "multiply", "scale", "softcap"))
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Room for one value: f32 rows, or activation tiles if `quantised`. `width` in values; `head`: only logit rows."""
+    """Room for one value: f32 rows, or activation tiles if `quantised`. `width` in values; `head`: only logit rows.
+
+    copies: rows of a token; more than one between the matrices of experts.
+    """
 
     index: int
     width: int
     quantised: bool
     head: bool
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One op with its buffers. how: STORE, ADD (into what `out` holds) or QUANTISE. name "quantise" exists only here."""
+    """One op with its buffers. how: STORE, ADD (into what `out` holds) or QUANTISE. name "quantise" exists only here.
+
+    scratch: what lies between its kernels. Experts: x sorted, gate, up, gated, down.
+    """
 
     name: str
     op: Op
     inputs: tuple[Buffer, ...]
     out: Buffer
     how: int
+    scratch: tuple[Buffer, ...] = ()
 
 
 @dataclass
@@ -67,9 +77,14 @@ def add_hidden(plan: Plan, program: Program) -> list[Step]:
     return []
 
 
+def _without_kept(op: Op) -> Op:
+    """Attention over what an earlier op keeps reads it from the cache: nobody need hold k and v for it."""
+    return replace(op, inputs=(op.inputs[0], *op.inputs[3:])) if op.attributes.get("again") else op
+
+
 class _Planner:
     def __init__(self, program: Program, reads_int8: Callable[[str], bool]) -> None:
-        self.ops, self.output = program.ops, program.output
+        self.ops, self.output = tuple(_without_kept(op) for op in program.ops), program.output
         self.reads_int8 = reads_int8
         self.uses: dict[int, list[int]] = {op.output.index: [] for op in self.ops}
         for i, op in enumerate(self.ops):
@@ -108,12 +123,12 @@ class _Planner:
         return plain and known and self.uses[y.index] == [i] and all(u <= j or u == i for u in self.uses[x.index])
 
     # ---- buffers ----
-    def _take(self, width: int, quantised: bool) -> Buffer:
+    def _take(self, width: int, quantised: bool, copies: int = 1) -> Buffer:
         for b in self.free:
-            if (b.width, b.quantised, b.head) == (width, quantised, self.in_head):
+            if (b.width, b.quantised, b.head, b.copies) == (width, quantised, self.in_head, copies):
                 self.free.remove(b)
                 return b
-        buffer = Buffer(len(self.plan.buffers), width, quantised, self.in_head)
+        buffer = Buffer(len(self.plan.buffers), width, quantised, self.in_head, copies)
         self.plan.buffers.append(buffer)
         return buffer
 
@@ -131,11 +146,12 @@ class _Planner:
 
     def _needs(self, value: Value) -> tuple[bool, bool]:
         """-> whether something reads the value as float32, as int8."""
-        int8 = [
-            u < len(self.ops) and self.ops[u].name == "linear" and self.reads_int8(self.ops[u].weights[0])
-            for u in self.uses[value.index]
-        ]
+        int8 = [u < len(self.ops) and self._multiplies_int8(self.ops[u], value) for u in self.uses[value.index]]
         return not all(int8), any(int8)
+
+    def _multiplies_int8(self, op: Op, value: Value) -> bool:
+        """Whether the op multiplies the value, quantised, with a matrix: its first input, if it is such an op."""
+        return op.name in (*MULTIPLIES, "experts") and value == op.inputs[0] and self.reads_int8(op.weights[0])
 
     # ---- steps ----
     def run(self) -> Plan:
@@ -181,6 +197,14 @@ class _Planner:
         return op.name in _SEND_ROWS and op.attributes.get("groups", 1) == 1
 
     def _step(self, op: Op, out: Buffer, how: int) -> Step:
-        int8 = op.name == "linear" and self.reads_int8(op.weights[0])
-        inputs = tuple((self.int8 if int8 else self.floats)[v.index] for v in op.inputs)
-        return Step(op.name, op, inputs, out, how)
+        inputs = tuple((self.int8 if self._multiplies_int8(op, v) else self.floats)[v.index] for v in op.inputs)
+        return Step(op.name, op, inputs, out, how, self._scratch(op) if op.name == "experts" else ())
+
+    def _scratch(self, op: Op) -> tuple[Buffer, ...]:
+        """Room between the matrices of experts; other ops may have it next."""
+        ffn, used, width = op.attributes["ffn"], op.attributes["routing"].num_used, op.output.width
+        down = op.weights[op.attributes["matrices"] - 1]
+        wanted = [(width, self.reads_int8(op.weights[0])), (ffn, False), (ffn, False), (ffn, self.reads_int8(down))]
+        scratch = [self._take(n, quantised, used) for n, quantised in [*wanted, (width, False)]]
+        self.free += scratch
+        return tuple(scratch)

@@ -36,5 +36,12 @@ STORE, ADD, QUANTISE = 0, 1, 2
 PAIRS = 2  # flag beside ADD = 1 of a matrix kernel: rows of activations come in pairs, whose products are added
 SILU, GELU, GELU_ERF, RELU, SIGMOID, SOFTPLUS, IDENTITY = range(7)
 
+# ---- experts: a row of activations is one token's for one expert, `first` and `count` are that expert's rows. A slot is the same
+# without a token, one for each used expert; GROUP_BYTES: a row's share of a group in an activation tile ----
+ROW_WORDS, ROW_EXPERT, ROW_FIRST, ROW_COUNT, ROW_TOKEN = 4, 0, 1, 2, 3
+GROUP_BYTES = 48
+SOFTMAX_SCORES, SIGMOID_SCORES, SOFTMAX_OF_USED = 0, 1, 2
+SWIGLU_CLAMPED = 100  # beside the activations
+
 # ---- bytes of one query row's softmax state behind its sums: f32 top, and from byte 32 on eight lanes of its weights' sum ----
 SOFTMAX_STATE_BYTES = 64

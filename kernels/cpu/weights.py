@@ -7,6 +7,7 @@ stay in the map, and the matrix kernel packs eight rows at a time. Matrices pack
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import formats
-from ..ops import Program
+from ..ops import MULTIPLIES, Op, Program
 from .memory import SLACK, address, aligned_f32, arena
 from .panels import ROW_GROUPS, panel_bytes
 from .tape import TapeWriter
@@ -42,7 +43,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight (rows, width). data: packed bytes, or the raw ones of the source."""
+    """A weight (rows, width); those of experts lie one below the other. data: packed bytes, or the raw ones of the source."""
 
     format: formats.Format
     rows: int
@@ -62,7 +63,7 @@ class Matrix:
 
 
 class Weights:
-    """All weights of a program. matrices: those of `linear` and the tables of `embed`; vectors: float32."""
+    """All weights of a program. matrices: of `linear` and `experts`, and the tables of `embed`; vectors: float32."""
 
     def __init__(self) -> None:
         self.matrices: dict[str, Matrix] = {}
@@ -73,16 +74,23 @@ class Weights:
         return self.matrices[name].format.packed.activation == "q8"
 
 
+def matrices_of(op: Op) -> tuple[str, ...]:
+    """The weights of an op that are matrices; the others are vectors."""
+    if op.name == "experts":
+        return op.weights[: op.attributes["matrices"]]
+    return op.weights[:1] if op.name in ("embed", *MULTIPLIES) else ()
+
+
 def matrix_names(program: Program) -> list[str]:
     """Names of all matrices, in the order that a step reads them."""
-    return list(dict.fromkeys(op.weights[0] for op in program.ops if op.name in ("embed", "linear")))
+    return list(dict.fromkeys(name for op in program.ops for name in matrices_of(op)))
 
 
 def raw_matrix(source: Source, name: str) -> Matrix:
     """A tensor of the source as a raw matrix; UnsupportedError for a format there is no kernel for."""
     info = source.tensors[name]
-    rows, width = info.shape
-    return Matrix(formats.get(info.type_name), rows, width, source.data(name), packed=False)
+    *rows, width = info.shape
+    return Matrix(formats.get(info.type_name), math.prod(rows), width, source.data(name), packed=False)
 
 
 def raw_matrices(program: Program, source: Source) -> dict[str, Matrix]:
@@ -90,19 +98,30 @@ def raw_matrices(program: Program, source: Source) -> dict[str, Matrix]:
     return {name: raw_matrix(source, name) for name in matrix_names(program)}
 
 
+def parts_read(program: Program) -> dict[str, float]:
+    """Matrices that decoding one token multiplies with, and how much of each: of experts those that a token uses."""
+    parts: dict[str, float] = {}
+    for op in program.ops:
+        if op.name in MULTIPLIES:
+            parts[op.weights[0]] = 1.0
+        elif op.name == "experts":
+            routing = op.attributes["routing"]
+            parts.update(dict.fromkeys(matrices_of(op), routing.num_used / routing.num_experts))
+    return parts
+
+
 def decode_bytes(program: Program, matrices: Mapping[str, Matrix]) -> int:
     """Bytes of weights that decoding one token reads."""
-    names = {op.weights[0] for op in program.ops if op.name == "linear"}
-    return sum(matrices[name].data.nbytes for name in names)
+    return round(sum(matrices[name].data.nbytes * part for name, part in parts_read(program).items()))
 
 
 def kernel_names(program: Program, source: Source) -> list[str]:
     """Names of the kernels that the program's matrices need."""
     names: dict[str, None] = {"pack_matrix": None}
     for op in program.ops:
-        if op.name in ("embed", "linear"):
-            format = formats.get(source.tensors[op.weights[0]].type_name)
-            uses = linear_kernels(format) if op.name == "linear" else [f"expand_{format.name.lower()}"]
+        for weight in matrices_of(op):
+            format = formats.get(source.tensors[weight].type_name)
+            uses = [f"expand_{format.name.lower()}"] if op.name == "embed" else linear_kernels(format)
             names.update(dict.fromkeys([f"pack_{format.name.lower()}", *uses]))
     return list(names)
 
@@ -130,7 +149,7 @@ def load_weights(
     """
     weights = Weights()
     for op in program.ops:
-        for name in op.weights[1:] if op.name in ("embed", "linear") else op.weights:
+        for name in op.weights[len(matrices_of(op)) :]:
             if name not in weights.vectors:
                 weights.vectors[name] = load_vector(source, name)
     raw = raw_matrices(program, source)
@@ -154,7 +173,7 @@ def load_weights(
 
 
 def load_vector(source: Source, name: str) -> NDArray[np.float32]:
-    """A one-dimensional tensor as float32."""
+    """A tensor as float32, flat."""
     info = source.tensors[name]
     rows = source.data(name).reshape(1, -1)
     return aligned_f32(formats.get(info.type_name).dequantize(rows))

@@ -130,6 +130,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
     rng, numbers, source, b = random.Random(seed), np.random.default_rng(seed), programs.MemorySource(), Builder()
     widths = rng.sample([32, 40, 64, 96, 256], 2)
     values: list[Value] = []
+    kept: list[tuple[Value, int, int]] = []  # what attention ops gave, their kv heads and how wide these are
 
     def weight(rows: int, columns: int) -> str:
         fit = [f for f in ("F32", "F16", "Q8_0", "Q5_0", "Q4_1") if f in ("F32", "F16") or columns % 32 == 0]
@@ -143,7 +144,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         return rng.choice([v for v in values if width is None or v.width == width])
 
     def grow() -> Value:
-        kinds = ["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention", "rows", "rows"]
+        kinds = ["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention", "again", "rows", "rows"]
         kind, x = rng.choice(kinds), pick()
         if kind == "linear":
             width = rng.choice(widths)
@@ -152,7 +153,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
             return b.linear(x, weight(rows, x.width), width, vector(rows) if bias else None, start)
         if kind == "norm":
             groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
-            return b.rms_norm(x, vector(x.width // groups), 1e-5, groups)
+            return b.rms_norm(x, rng.choice([None, vector(x.width // groups)]), 1e-5, groups)
         if kind == "add":
             return b.add(x, pick(x.width))
         if kind == "gated":
@@ -162,7 +163,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "add_linear":
             y = b.linear(x, weight(x.width, x.width), x.width)
             return b.add(*rng.sample([x, y], 2))
-        return attend(x)
+        return again(x) if kind == "again" else attend(x)
 
     def by_rows(x: Value) -> Value:
         kind = rng.choice(["layer_norm", "activate", "multiply", "scale", "softcap", "columns"])
@@ -175,9 +176,9 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "multiply":
             return b.multiply(x, rng.choice([pick(x.width), b.activate(b.linear(x, weight(1, x.width), 1), "sigmoid")]))
         if kind == "columns":
-            width = rng.choice([w for w in widths if w <= x.width])
+            width = rng.choice([w for w in (8, *widths) if w <= x.width])
             return b.columns(x, 8 * rng.randint(0, (x.width - width) // 8), width)
-        return b.scale(x, 0.7) if kind == "scale" else b.softcap(x, 3.0)
+        return b.scale(x, 0.7, rng.choice([None, vector(1)])) if kind == "scale" else b.softcap(x, 3.0)
 
     def attend(x: Value) -> Value:
         kv, shared, dim = rng.choice([1, 2]), rng.choice([1, 3]), rng.choice([8, 32, 48])
@@ -187,7 +188,14 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if rng.random() < 0.5:  # another reads what is turned
             values.append(b.rope(q, kv * shared, rope, rng.choice([None, 0, 9, 70])))
         q, k = b.rope(q, kv * shared, rope), b.rope(k, kv, rope)
-        return b.attention(q, k, v, kv * shared, layer, dim**-0.5)
+        y = b.attention(q, k, v, kv * shared, layer, dim**-0.5)
+        kept.append((y, kv, dim))
+        return y
+
+    def again(x: Value) -> Value:
+        first, kv, dim = rng.choice(kept)
+        heads = kv * rng.choice([1, 2])
+        return b.attention_again(b.linear(x, weight(heads * dim, x.width), heads * dim), first, heads, dim**-0.5)
 
     values.append(b.embed(weight(VOCAB, widths[0]), widths[0], 4.0))
     values.append(attend(values[0]))

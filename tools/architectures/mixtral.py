@@ -1,0 +1,20 @@
+"""Llama with experts: Mixtral."""
+
+from recipe import Recipe
+
+RECIPE = Recipe(
+    config="MixtralConfig",
+    model="MixtralForCausalLM",
+    options={
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "intermediate_size": 96,
+        "sliding_window": None,
+    },
+)

@@ -1,0 +1,22 @@
+"""Qwen3 with experts."""
+
+from recipe import Recipe
+
+RECIPE = Recipe(
+    config="Qwen3MoeConfig",
+    model="Qwen3MoeForCausalLM",
+    options={
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "intermediate_size": 96,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+        "head_dim": 32,
+    },
+)
