@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ModelFileError
 from ..kernels.ops import Program, Value
 from .blocks import Blocks
+from .pooling import finish_encoder
 from .weights import HasShape
 
 
@@ -28,7 +29,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
         x = n.norm(n.b.add(x, n.attention(x, i, None)), f"{layer}.attn_output_norm")
         y = n.b.activate(n.linear(x, f"{layer}.ffn_up", ffn), "gelu_erf")
         x = n.norm(n.b.add(x, n.linear(y, f"{layer}.ffn_down", n.hidden)), f"{layer}.layer_output_norm")
-    return n.finish_encoder(x)
+    return finish_encoder(n.b, n.h, n.w, x)
 
 
 def begin(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape], architecture: str) -> Blocks:

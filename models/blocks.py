@@ -136,12 +136,6 @@ class Blocks:
             gate, up = self.linear(x, f"{layer}_gate", size), self.linear(x, f"{layer}_up", size)
         return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
 
-    def finish_encoder(self, x: Value) -> Program:
-        """The whole program of an encoder, whose result is x: hidden states and no logits."""
-        head = read_pooling(self.h, self.w, self.hidden)
-        self.w.check_all_used(self._architecture)
-        return self.b.finish(self.b.logit_rows(x), makes_logits=False, pooling=head)
-
     def finish(
         self,
         x: Value,
@@ -154,7 +148,7 @@ class Blocks:
         """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
         program.
 
-        scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap. softmax_of_scores: of rerankers.
+        scale, softcap: what the logits are multiplied by, and capped at; 0: no cap. softmax_of_scores: see read_pooling.
         """
         x = self.norm(x, norm)
         output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING

@@ -11,10 +11,11 @@ from typing import Any
 from ..kernels.ops import Program
 from .blocks import Blocks
 from .gemma3 import write_layers
+from .pooling import finish_encoder
 from .weights import HasShape
 
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a gemma-embedding file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "gemma-embedding", is_causal=False)
-    return n.finish_encoder(n.norm(write_layers(n), "output_norm"))
+    return finish_encoder(n.b, n.h, n.w, n.norm(write_layers(n), "output_norm"))

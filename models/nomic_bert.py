@@ -10,6 +10,7 @@ from typing import Any
 
 from ..kernels.ops import Program
 from .bert import begin, embed
+from .pooling import finish_encoder
 from .weights import HasShape
 
 
@@ -21,4 +22,4 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     for i in range(n.num_layers):
         x = n.norm(n.b.add(x, n.attention(x, i, rope)), f"blk.{i}.attn_output_norm")
         x = n.norm(n.b.add(x, n.ffn(x, i, "silu")), f"blk.{i}.layer_output_norm")
-    return n.finish_encoder(x)
+    return finish_encoder(n.b, n.h, n.w, x)

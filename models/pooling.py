@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import ModelFileError, UnsupportedError
+from ..kernels.ops import Builder, Program, Value
 from ..kernels.pooling import KINDS, Dense, Pooling
 from .hparams import HParams
 from .weights import Weights
@@ -28,6 +29,13 @@ def read_pooling(h: HParams, w: Weights, hidden: int, of_scores: str = "cls", so
         raise ModelFileError("the file says that it ranks (pooling_type 4) and lacks the tensor cls.output.weight")
     dense, width = _dense(h, w, hidden)
     return Pooling(kind, dense, width, scores, of_scores, softmax)
+
+
+def finish_encoder(b: Builder, h: HParams, w: Weights, x: Value) -> Program:
+    """The whole program of an encoder, whose result is x: hidden states and no logits."""
+    head = read_pooling(h, w, x.width)
+    w.check_all_used(h.architecture)
+    return b.finish(b.logit_rows(x), makes_logits=False, pooling=head)
 
 
 def _scores(h: HParams, w: Weights, hidden: int) -> tuple[Dense, ...]:

@@ -150,7 +150,7 @@ class CpuBackend:
         ]
         self._reaches = [
             next(
-                (x.window, x.num_sink_tokens, self._task_tokens, x.is_causal)
+                (x.window, x.num_sink_tokens, x.is_causal)
                 for x, g in zip(self.program.cache_layers, cache.group_of_layer, strict=True)
                 if g == group
             )
@@ -223,8 +223,8 @@ class CpuBackend:
         assert 0 < n <= self.max_tokens, f"{n} tokens in a batch of at most {self.max_tokens}"
         self._take(batch, n)
         counts = [
-            tasks.share_out(*group.views, batch.positions, batch.sequences, window, sinks, block, is_causal)
-            for group, (window, sinks, block, is_causal) in zip(self._groups, self._reaches, strict=True)
+            tasks.share_out(*group.views, batch.positions, batch.sequences, window, sinks, self._task_tokens, is_causal)
+            for group, (window, sinks, is_causal) in zip(self._groups, self._reaches, strict=True)
         ]
         counts.append(self._runs.take(batch))
         if 0 < wanted <= MAX_LOGIT_ROWS and self._shape(n) == self._shape(wanted) and not len(batch.hidden_rows):
