@@ -18,6 +18,7 @@ from pathlib import Path
 
 from . import models, packing, paths
 from .cache.memory import DEFAULT_FORMATS, Formats, available_bytes, growth_bytes, needed_bytes, read_bytes
+from .cache.states import record_layout, state_bytes
 from .config import DEFAULT_MAX_CONTEXT, PACKED_SUFFIX
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
@@ -166,6 +167,7 @@ def examine_model(
     trained = models.context_length(file.metadata)
     context = max_context or min(DEFAULT_MAX_CONTEXT, trained or DEFAULT_MAX_CONTEXT)
     cache_bytes = needed_bytes(program.cache_layers, context, 1, min(512, context), cache_formats)
+    cache_bytes += state_bytes(program.state_layers, 1)
     needed = packing.needed_bytes(weights.packed_size(raw), cache_bytes)
     packed, problem = packing.find_packed(file, raw)
     weight_bytes = weights.decode_bytes(program, raw)
@@ -173,7 +175,9 @@ def examine_model(
         path=path,
         problem=None,
         weight_bytes=weight_bytes,
-        token_bytes=weight_bytes + read_bytes(program.cache_layers, depth, cache_formats),
+        token_bytes=weight_bytes
+        + read_bytes(program.cache_layers, depth, cache_formats)
+        + 2 * record_layout(program.state_layers)[0],  # one is read, another written
         depth=depth,
         max_context=context,
         needed_bytes=needed,

@@ -57,8 +57,8 @@ class Engine:
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
-        self.speculator = speculator
-        self._scheduler = Scheduler(cache, config.prefill_chunk, None if speculator is None else speculator.guess)
+        self._scheduler = Scheduler(cache, config.prefill_chunk)
+        self._begin_guessing(speculator)
         self._plain_step_s = 0.0
         self._works: list[Work] = []  # what the step that is on computes
         self._is_closed = self._is_ending = False
@@ -77,8 +77,7 @@ class Engine:
         """Guess by this from now on, and close what guessed before."""
         if self.speculator is not None:
             self.speculator.close()
-        self.speculator = speculator
-        self._scheduler.guess = None if speculator is None else speculator.guess
+        self._begin_guessing(speculator)
 
     def check(self, sequence: Sequence) -> None:
         """Raise what `add` would: ContextError if the prompt leaves no room, OptionError if empty or out of range."""
@@ -126,7 +125,7 @@ class Engine:
             return []  # no sequence has moved: what the cache got is written again
         finally:
             self._works = []
-        if self.speculator is not None and all(work.num_tokens == 1 for work in works):
+        if self.speculator is not None and all(work.is_decode for work in works):
             self._note_step(works, time.perf_counter() - started_s)
         if len(batch.hidden_rows):
             for work, rows in split_hidden(works, self.runner.hidden):
@@ -169,6 +168,12 @@ class Engine:
         if self.speculator is not None:
             self.speculator.close()
         self.runner.close()
+
+    def _begin_guessing(self, speculator: Speculator | None) -> None:
+        self.speculator = speculator
+        self._scheduler.guess = None if speculator is None else speculator.guess
+        if speculator is not None and self._cache.states is not None:
+            speculator.feeds_again = not self._cache.states.saves_guesses
 
     def _is_for_nothing(self, works: list[Work]) -> bool:
         if self._is_ending:

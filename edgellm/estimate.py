@@ -15,6 +15,7 @@ import numpy as np
 
 from . import models, packing
 from .cache.memory import available_bytes, needed_bytes, read_bytes
+from .cache.states import record_layout, state_bytes
 from .config import EngineConfig
 from .doctor import BANDWIDTH_SHARE, missing_kernels
 from .errors import DownloadError
@@ -96,11 +97,12 @@ def _reckon(file: GGUFFile, config: EngineConfig) -> Estimate:
     raw, formats = weights.raw_matrices(program, file), config.cache_formats
     cache_bytes = config.cache_memory or needed_bytes(
         program.cache_layers, config.max_context, config.max_sequences, config.prefill_chunk, formats
-    )
+    ) + state_bytes(program.state_layers, config.max_sequences)
     layout = _layout(file, raw, config, cache_bytes)
     weight_bytes = weights.packed_size(raw)
     threads = config.threads or cores.choose_threads().count
     token_bytes = weights.decode_bytes(program, raw) + read_bytes(program.cache_layers, DEPTH, formats)
+    token_bytes += 2 * record_layout(program.state_layers)[0]  # one is read, another written
     return Estimate(
         path=str(file.path),
         architecture=architecture,

@@ -14,11 +14,12 @@ import numpy as np
 
 from . import models
 from .cache.memory import DEFAULT_FORMATS, Formats, growth_bytes, needed_bytes
+from .cache.states import state_bytes
 from .config import DEFAULT_MAX_CONTEXT
 from .errors import EdgeLLMError
 from .gguf import GGUFFile
 from .kernels import formats
-from .kernels.ops import CacheLayer
+from .kernels.ops import CacheLayer, Program, StateLayer
 
 LONGEST_TEXT = 200
 
@@ -40,7 +41,8 @@ class Summary:
     formats: by size, largest first. context_length: tokens the model was trained on at once.
     window: tokens that `num_window_layers` of the layers see; the rest see all.
     cache_formats: of keys and values, which what follows is for. kv_bytes_per_token: growth of a sequence's cache in the
-    layers that see all. kv_window_bytes: most that the window layers come to use beside that.
+    layers that see all. kv_window_bytes: most that the window layers come to use beside that. state_layers: what layers with
+    a state keep.
     num_experts, num_used_experts: feed-forward networks of a layer, and those that a token takes; None where there is one.
     problem: why edgellm cannot run the model, None if it can as far as the head says.
     """
@@ -68,6 +70,7 @@ class Summary:
     cache_layers: tuple[CacheLayer, ...] | None
     problem: str | None
     cache_formats: Formats = DEFAULT_FORMATS
+    state_layers: tuple[StateLayer, ...] = ()
 
     @property
     def default_context(self) -> int:
@@ -101,13 +104,13 @@ class Summary:
         if self.cache_layers is None:
             return None
         needed = needed_bytes(self.cache_layers, max_context, max_sequences, prefill_chunk, self.cache_formats)
-        return self.weights_bytes + needed
+        return self.weights_bytes + needed + state_bytes(self.state_layers, max_sequences)
 
     def as_dict(self, max_context: int | None = None) -> dict[str, Any]:
         """Everything as plain values for JSON, with the memory needed at `max_context` (default: default_context)."""
         context = max_context or self.default_context
         values = asdict(self)
-        del values["cache_layers"], values["cache_formats"]
+        del values["cache_layers"], values["cache_formats"], values["state_layers"]
         return values | {
             "cache_type_k": self.cache_formats[0],
             "cache_type_v": self.cache_formats[1],
@@ -115,6 +118,8 @@ class Summary:
             "num_window_layers": self.num_window_layers,
             "kv_bytes_per_token": self.kv_bytes_per_token,
             "kv_window_bytes": self.kv_window_bytes(context),
+            "num_state_layers": len(self.state_layers),
+            "state_bytes": state_bytes(self.state_layers, 1),
             "max_context": context,
             "memory_bytes": self.memory_bytes(context),
         }
@@ -128,7 +133,7 @@ def summarise(model: GGUFFile, cache_formats: Formats = DEFAULT_FORMATS) -> Summ
         _get_number(model, architecture, "embedding_length"),
     )
     uses = _count_formats(model)
-    layers, problem = _describe_cache(model, architecture)
+    program, problem = _describe_cache(model, architecture)
     return Summary(
         path=str(model.path),
         architecture=architecture,
@@ -151,9 +156,10 @@ def summarise(model: GGUFFile, cache_formats: Formats = DEFAULT_FORMATS) -> Summ
         vocab_size=_get_vocab_size(model),
         num_experts=_get_number(model, architecture, "expert_count"),
         num_used_experts=_get_number(model, architecture, "expert_used_count"),
-        cache_layers=layers,
+        cache_layers=None if program is None else program.cache_layers,
         problem=problem,
         cache_formats=cache_formats,
+        state_layers=() if program is None else program.state_layers,
     )
 
 
@@ -193,8 +199,8 @@ def _count_formats(model: GGUFFile) -> tuple[FormatUse, ...]:
     return tuple(sorted(uses.values(), key=lambda use: -use.nbytes))
 
 
-def _describe_cache(model: GGUFFile, architecture: str | None) -> tuple[tuple[CacheLayer, ...] | None, str | None]:
-    """Return what the network caches, None where there is no network; and why edgellm cannot run the model, or None."""
+def _describe_cache(model: GGUFFile, architecture: str | None) -> tuple[Program | None, str | None]:
+    """Return the network, which says what it caches, None where there is none; and why edgellm cannot run it, or None."""
     if architecture is None:
         return None, "the metadata lacks general.architecture"
     try:
@@ -205,5 +211,5 @@ def _describe_cache(model: GGUFFile, architecture: str | None) -> tuple[tuple[Ca
         for tensor in model.tensors.values():
             formats.get(tensor.type_name)
     except EdgeLLMError as error:
-        return program.cache_layers, str(error)
-    return program.cache_layers, None
+        return program, str(error)
+    return program, None

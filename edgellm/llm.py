@@ -295,7 +295,8 @@ class LLM:
 
         After a chat that is the conversation: who loads it goes on without reading it again. Anyone who can read the file can
         read the texts out of it, so only its owner may. A file of that name is replaced.
-        Raises ResourceError if the file cannot be written.
+        Raises ResourceError if the file cannot be written, and StateError for models with layers that keep more than keys and
+        values (convolutions, recurrent ones): what those know of a text stays in this process, and in no disk cache either.
         """
         from . import keeping
 

@@ -18,6 +18,10 @@ Guess = Callable[[Sequence, int, int], list[int]]
 """(sequence, most ids, rows of others in the step) -> ids that may follow."""
 
 
+MAX_AGAIN = 8
+"""Pending tokens of an answer up to which a step is still one of decoding: guesses may follow, and its time is measured."""
+
+
 class Work(NamedTuple):
     """`num_tokens` pending tokens of a sequence, to be run in one step, and guesses of what follows them, to be checked."""
 
@@ -29,6 +33,11 @@ class Work(NamedTuple):
     def num_rows(self) -> int:
         """Tokens that the step computes."""
         return self.num_tokens + len(self.draft)
+
+    @property
+    def is_decode(self) -> bool:
+        """True if the step takes an answer on, by what it computes of this sequence."""
+        return self.num_tokens == 1 or (self.sequence.num_output > 0 and self.num_tokens <= MAX_AGAIN)
 
 
 class Scheduler:
@@ -88,23 +97,27 @@ class Scheduler:
             if count > 1:
                 count = min(count, budget)
                 budget -= count
-            draft = self._draft(sequence, budget, sum(x.num_rows for x in work)) if count == 1 else ()
+            # Where a state went back to before the last tokens, those are fed again, with guesses behind them as always.
+            is_all = count == sequence.num_pending and (count == 1 or self._cache.states is not None)
+            may_guess = is_all and count <= MAX_AGAIN
+            draft = self._draft(sequence, budget, sum(x.num_rows for x in work)) if may_guess else ()
             budget -= len(draft)
             if count and (draft or self._make_room(sequence, sequence.num_cached + count)):
                 work.append(Work(sequence, count, draft))
         return work
 
     def _draft(self, sequence: Sequence, budget: int, other_rows: int) -> tuple[int, ...]:
-        """Guess what follows the one pending token, within the places that are free: nobody gives way for a guess."""
+        """Guess what follows the few pending tokens, within the places that are free: nobody gives way for a guess."""
         if self.guess is None or sequence.num_output == 0 or sequence.keep_logits:
             return ()
-        longest = min(budget, self._prefill_chunk - 1, self._cache.max_context - len(sequence.token_ids))
+        count = sequence.num_pending
+        longest = min(budget, self._prefill_chunk - count, self._cache.max_context - len(sequence.token_ids))
         if sequence.params.max_tokens is not None:  # the last token is chosen without a guess
             longest = min(longest, sequence.params.max_tokens - sequence.num_output - 1)
         draft = tuple(self.guess(sequence, longest, other_rows)) if longest > 0 else ()
         if draft:
             try:
-                self._cache.reserve(sequence.slot, sequence.num_cached + 1 + len(draft))
+                self._cache.reserve(sequence.slot, sequence.num_cached + count + len(draft))
             except ResourceError:
                 return ()
         return draft

@@ -8,7 +8,7 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,14 @@ GATED_ACTIVATIONS = (*ACTIVATIONS, "swiglu_clamped")
 SCORES = ("softmax", "sigmoid", "softmax_of_used")
 """How a router's logits become scores: over all experts, each by itself, or over the chosen ones after the choice."""
 
+MULTIPLIES = ("linear", "head_linear")
+"""Ops that multiply with one matrix, the first of their weights."""
+
 NO_RECORD = -1
 """In Batch.state_writes: the state after this token is not kept. Record 0 is the state of no tokens: zeros."""
 
-
 NO_ADAPTERS = np.zeros((0, 0), np.float32)
 """The scales of a batch whose sequences use the model as it is."""
-MULTIPLIES = ("linear", "head_linear")
-"""Ops that multiply with one matrix, the first of their weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Rope:
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
     yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071); yarn_truncate: the ramp ends at whole pairs, as there.
+    short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
+    ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
 
     dim: int
@@ -83,6 +85,10 @@ class Rope:
     yarn_beta_slow: float = 1.0
     yarn_truncate: bool = True
     factors: str | None = None
+    short_factors: str | None = None
+    long_factors: str | None = None
+    temperature: float = 0.0
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +155,15 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[self._last_matrix()].inputs[0]
+        return self.ops[self._last_matrix].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[: self._last_matrix()], self.hidden, self.cache_layers, self.state_layers)
+        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
 
+    @property
     def _last_matrix(self) -> int:
-        """Its place: logits may be scaled or capped behind it."""
+        """Its op; logits may be scaled and capped behind it."""
         return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 

@@ -67,19 +67,19 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
-            rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
+            part = slice(a["start"], a["start"] + op.output.width)
+            return linear(x[0], np.atleast_2d(w[0])[part], w[1][part] if a["bias"] else None)
         case "head_linear":
             return head_linear(x[0], w[0])
         case "join_heads":
             return join_heads(x, a["num_heads"], a["parts"])
         case "rope":
-            last = len(ids) if a["last_position"] is None else a["last_position"]
-            return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
+            factors, last = w[0] if w else None, a["last_position"]
+            return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), factors, last)
         case "attention":
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
-            scale, softcap, sinks = a["scale"], a["softcap"], w[0] if w else None
-            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
+            scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
+            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, cap, sinks=sinks, sink_q=sink_q)
         case "short_conv":
             return short_conv(x[0], w[0], w[1] if a["bias"] else None)
         case "gated_delta":
@@ -161,15 +161,22 @@ def join_heads(x: Sequence[Floats], num_heads: int, parts: Sequence[tuple[int, i
     return np.concatenate(some, axis=2).reshape(len(x[0]), -1)
 
 
-def rope(x: Floats, num_heads: int, rope: Rope, positions: Integers, factors: Floats | None = None) -> Floats:
-    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T]."""
+def rope(
+    x: Floats,
+    num_heads: int,
+    rope: Rope,
+    positions: Integers,
+    factors: Floats | None = None,
+    last_position: int | None = None,
+) -> Floats:
+    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T], those of last_position at most."""
     out: Floats = x.reshape(len(x), num_heads, x.shape[1] // num_heads).copy()
     if rope.pairs == "adjacent":
         left, right = out[..., 0 : rope.dim : 2], out[..., 1 : rope.dim : 2]
     else:
         assert rope.pairs == "halves", rope.pairs
         left, right = out[..., : rope.dim // 2], out[..., rope.dim // 2 : rope.dim]
-    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors))
+    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors, last_position))
     left[:], right[:] = left * cos - right * sin, right * cos + left * sin  # both right sides before either is written
     return out.reshape(x.shape)
 
@@ -269,7 +276,7 @@ def gelu_erf(x: Floats) -> Floats:
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x))."""
     with np.errstate(over="ignore"):  # exp(-x) = inf rightly gives 0
-        out: Floats = 1 / (1 + np.exp(-x))
+        out: Floats = np.float32(1) / (1 + np.exp(-x))
     return out
 
 

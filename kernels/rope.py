@@ -1,4 +1,4 @@
-"""How fast each pair of a head turns: inverse frequencies, linear and YaRN scaling, cos and sin tables of positions.
+"""How fast each pair of a head turns: inverse frequencies, linear and YaRN scaling, temperature, tables of cos and sin.
 
 The maths is llama.cpp's (ggml's rope_yarn). Angles are computed in float64 and rounded to float32 once, because an
 angle of 100,000 radians has no float32 worth a cosine. Rotates nothing: that is each backend's `rope`.
@@ -62,9 +62,18 @@ def magnitude(rope: Rope) -> float:
 
 
 def cos_sin(
-    rope: Rope, positions: NDArray[np.int64], factors: NDArray[np.float32] | None = None
+    rope: Rope,
+    positions: NDArray[np.int64],
+    factors: NDArray[np.float32] | None = None,
+    last_position: int | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines of positions i64[T], each f32[T, dim / 2], times the magnitude."""
-    angles = np.asarray(positions, np.float64)[:, None] * inverse_frequencies(rope, factors)
-    size = magnitude(rope)
+    """Cosines and sines of positions i64[T], each f32[T, dim / 2], times the magnitude.
+
+    Positions beyond last_position turn as if they were there, but have the temperature of where they are.
+    """
+    turned = np.asarray(positions if last_position is None else np.minimum(positions, last_position), np.float64)
+    angles = turned[:, None] * inverse_frequencies(rope, factors)
+    size: float | NDArray[np.float64] = magnitude(rope)
+    if rope.temperature != 0.0:
+        size = size * (1.0 + rope.temperature * np.log1p(positions // rope.temperature_length))[:, None]
     return (np.cos(angles) * size).astype(np.float32), (np.sin(angles) * size).astype(np.float32)

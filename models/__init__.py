@@ -16,16 +16,24 @@ from ..gguf_header import quote
 from ..kernels.ops import Program
 from . import (
     arcee,
+    cohere2,
     deepseek2,
+    gemma,
+    gemma2,
     gemma3,
+    glm4,
     gpt_oss,
+    granite,
     granitehybrid,
     granitemoe,
     lfm2,
     lfm2moe,
     llama,
     mamba2,
+    mistral3,
+    olmo2,
     olmoe,
+    phi3,
     qwen2,
     qwen2moe,
     qwen3,
@@ -33,6 +41,9 @@ from . import (
     qwen3next,
     qwen35,
     qwen35moe,
+    smollm3,
+    stablelm,
+    starcoder2,
 )
 from .hparams import HParams
 from .nearest import nearest
@@ -50,16 +61,24 @@ class Architecture(Protocol):
 
 _MODULES: dict[str, Architecture] = {
     "arcee": arcee,
+    "cohere2": cohere2,
     "deepseek2": deepseek2,
+    "gemma": gemma,
+    "gemma2": gemma2,
     "gemma3": gemma3,
+    "glm4": glm4,
     "gpt-oss": gpt_oss,
+    "granite": granite,
     "granitehybrid": granitehybrid,
     "granitemoe": granitemoe,
     "lfm2": lfm2,
     "lfm2moe": lfm2moe,
     "llama": llama,
     "mamba2": mamba2,
+    "mistral3": mistral3,
+    "olmo2": olmo2,
     "olmoe": olmoe,
+    "phi3": phi3,
     "qwen2": qwen2,
     "qwen2moe": qwen2moe,
     "qwen3": qwen3,
@@ -67,6 +86,9 @@ _MODULES: dict[str, Architecture] = {
     "qwen35moe": qwen35moe,
     "qwen3moe": qwen3moe,
     "qwen3next": qwen3next,
+    "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
 }
 ARCHITECTURES = tuple(_MODULES)
 

@@ -47,7 +47,7 @@ class Blocks:
     @cached_property
     def kv_heads(self) -> list[int]:
         """Heads of keys and values of each layer."""
-        return self.h.kv_heads(self.num_layers, self.num_heads, low=self._least_kv_heads)
+        return self.h.kv_heads(self.num_layers, self.num_heads, self._least_kv_heads)
 
     @cached_property
     def head_dim(self) -> int:
@@ -58,13 +58,13 @@ class Blocks:
         """The tokens' rows of the embedding, times `scale`."""
         return self.b.embed(self.w.require(EMBEDDING, self._vocab_size, self.hidden), self.hidden, scale)
 
-    def norm(self, x: Value, name: str, groups: int = 1) -> Value:
-        """Norm each of `groups` equal parts of a row; all parts share the weight `name`."""
-        width = x.width // groups
-        weight = self.w.require(f"{name}.weight", width)
+    def norm(self, x: Value, name: str, groups: int = 1, is_shared: bool = True) -> Value:
+        """Norm each of `groups` equal parts of a row; all parts share the weight `name`, or a layer norm has one for each."""
+        shape = (x.width // groups,) if is_shared else (groups, x.width // groups)
+        weight = self.w.require(f"{name}.weight", *shape)
         if self._norm == "rms":
             return self.b.rms_norm(x, weight, self.epsilon, groups)
-        return self.b.layer_norm(x, weight, self.w.optional(f"{name}.bias", width), self.epsilon, groups)
+        return self.b.layer_norm(x, weight, self.w.optional(f"{name}.bias", *shape), self.epsilon, groups)
 
     def linear(self, x: Value, name: str, width: int, start: int = 0, rows: int | None = None) -> Value:
         """x times the matrix `name`, plus its bias if the file has one.
@@ -97,7 +97,7 @@ class Blocks:
         rope: Rope | None,
         *,
         q_rope: Rope | None = None,
-        qk_norm: Literal["heads", "rows"] | None = None,
+        qk_norm: Literal["heads", "own heads", "rows"] | None = None,
         window: int | None = None,
         scale: float | None = None,
         softcap: float = 0.0,
@@ -106,14 +106,14 @@ class Blocks:
         """Self-attention of layer i, its output matrix included.
 
         rope: None leaves queries and keys unturned. q_rope: of the queries, if they turn otherwise than the keys. qk_norm:
-        norm queries and keys before they turn, each head by itself or the heads together. scale: of the scores, 1 /
-        sqrt(head_dim) if None. window, softcap, sinks: as the op `attention` has them.
+        norm queries and keys before they turn, each head by itself (with its own weights) or the heads together. scale: of
+        the scores, 1 / sqrt(head_dim) if None. window, softcap, sinks: as the op `attention` has them.
         """
         q, k, v = self.qkv(x, i)
         heads, kv_heads = self.num_heads, self.kv_heads[i]
         if qk_norm is not None:
-            q = self.norm(q, f"blk.{i}.attn_q_norm", heads if qk_norm == "heads" else 1)
-            k = self.norm(k, f"blk.{i}.attn_k_norm", kv_heads if qk_norm == "heads" else 1)
+            q = self.norm(q, f"blk.{i}.attn_q_norm", 1 if qk_norm == "rows" else heads, qk_norm != "own heads")
+            k = self.norm(k, f"blk.{i}.attn_k_norm", 1 if qk_norm == "rows" else kv_heads, qk_norm != "own heads")
         if rope is not None:
             q, k = self.b.rope(q, heads, q_rope or rope), self.b.rope(k, kv_heads, rope)
         layer = CacheLayer(kv_heads, self.head_dim, window)

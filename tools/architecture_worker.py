@@ -45,6 +45,8 @@ def randomise(model: Any) -> None:
                 value.copy_(level * 2.0 ** round(float(torch.log2(torch.tensor(value.shape[-1] ** -0.5)))))
             elif value.dim() >= 2:
                 value.copy_(level / 4)
+            elif name.endswith("linear_attn.A_log"):  # slow enough for a state to matter
+                value.copy_(level / 2 - 1)
             elif name.endswith(("A_log", "dt_bias", "D")):
                 value.copy_(torch.round(value.float() * 8) / 8 + level / 16)
             elif bool((value == 1).all()):  # a norm's weight around 1, or, as zeros, around what is added to 1
@@ -107,7 +109,16 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
         else:
             writer.add_string(key, str(value))
 
-    kind.set_vocab = set_vocab
+    modify = kind.modify_tensors
+
+    def modify_tensors(self: Any, *args: Any) -> Any:
+        # StableLM's is a generator that returns its stacked norms instead of yielding them, so they would be lost.
+        rest = yield from modify(self, *args)
+        yield from rest or ()
+
+    kind.modify_tensors = modify_tensors
+    for part in (kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))):  # Mistral 3's lie inside
+        part.set_vocab = set_vocab
     for key, value in recipe.converter.items():
         setattr(kind, key, value)
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()

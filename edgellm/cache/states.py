@@ -31,7 +31,8 @@ ANCHOR_TOKENS = 32
 """So far at least can ids be taken back without beginning at a snapshot."""
 SNAPSHOT_BYTES = 64 << 20
 MOST_SNAPSHOTS, LEAST_SNAPSHOTS = 32, 4
-_ANCHORS, _STEP_POINTS = 2, 5  # what a slot holds beside its latest, and most points of a step beside guesses
+# What a slot holds: the latest states, and as many more as may have been of guesses; anchors; what a step writes beside guesses.
+_RECENT, _ANCHORS, _STEP_POINTS = 2, 2, 5
 
 
 def record_layout(layers: Sequence[StateLayer]) -> tuple[int, tuple[int, ...]]:
@@ -45,9 +46,8 @@ def record_layout(layers: Sequence[StateLayer]) -> tuple[int, tuple[int, ...]]:
 
 def records_per_slot(record_bytes: int) -> int:
     """Records that one sequence comes to hold."""
-    recent = _num_recent(record_bytes)
     guesses = MAX_SAVED_GUESSES if record_bytes <= SMALL_BYTES else 0
-    return recent + _ANCHORS + _STEP_POINTS + guesses
+    return _RECENT + guesses + _ANCHORS + _STEP_POINTS + guesses
 
 
 def num_records(layers: Sequence[StateLayer], max_sequences: int) -> int:
@@ -60,10 +60,6 @@ def num_records(layers: Sequence[StateLayer], max_sequences: int) -> int:
 def state_bytes(layers: Sequence[StateLayer], max_sequences: int) -> int:
     """Bytes of all records of a cache; 0 without such layers. Memory that is never written is never taken."""
     return num_records(layers, max_sequences) * record_layout(layers)[0] if layers else 0
-
-
-def _num_recent(record_bytes: int) -> int:
-    return MAX_SAVED_GUESSES + 2 if record_bytes <= SMALL_BYTES else 2
 
 
 class StateCache:
@@ -82,6 +78,7 @@ class StateCache:
         self.base = int(np.frombuffer(self._memory, np.uint8).__array_interface__["data"][0])
         self.reads: NDArray[np.int32] = np.zeros(max_sequences, np.int32)
         self.saves_guesses = self.record_bytes <= SMALL_BYTES
+        self._num_recent = _RECENT + MAX_SAVED_GUESSES * self.saves_guesses
         self.pool = BlockPool(self.num_records)
         self.snapshots = Snapshots(self.pool, root_key)
         self._zeros = self.pool.allocate()
@@ -188,11 +185,10 @@ class StateCache:
     def _thin(self, slot: int, at: int) -> None:
         """Keep the latest, and those from which ids can be taken back a little further."""
         held = self._held[slot]
-        recent = _num_recent(self.record_bytes)
-        if len(held) <= recent:
+        if len(held) <= self._num_recent:
             return
         places = sorted(held)
-        kept = set(places[-recent:])
+        kept = set(places[-self._num_recent :])
         far = [place for place in places if place <= at - ANCHOR_TOKENS]
         kept.update(far[-1:], [p for p in places if p % ANCHOR_TOKENS == 0 and p > at - ANCHOR_TOKENS])
         for place in places:

@@ -117,20 +117,33 @@ class Plan(NamedTuple):
     gain: float
 
 
-def choose_length(times: StepTimes, rate: float, longest: int, other_rows: int = 0, guess_cost: float = 0.0) -> Plan:
+def choose_length(
+    times: StepTimes,
+    rate: float,
+    longest: int,
+    other_rows: int = 0,
+    guess_cost: float = 0.0,
+    *,
+    rows_again: int = 0,
+    feeds_again: bool = False,
+) -> Plan:
     """Plan the guess, of up to `longest` ids, with the most expected tokens per second; of none if none pays.
 
     rate: see Luck. other_rows: rows of other sequences in the same step, whose time is paid anyway. guess_cost: what a guessed
-    id costs to make, in units of a plain step of one row.
+    id costs to make, in units of a plain step of one row. rows_again: rows of this sequence that the step computes once more,
+    with or without a guess. feeds_again: the right ids of a guess of which some are wrong are rows of the next step once more.
     """
-    plain = times.relative(other_rows + 1)
-    best, best_gain, expected, chance = 0, MIN_GAIN, 1.0, 1.0
+    paid = other_rows + rows_again
+    plain = times.relative(paid + 1)
+    best, best_gain, expected, chance, again_s = 0, MIN_GAIN, 1.0, 1.0, 0.0
     for length in range(1, longest + 1):
+        if feeds_again and length > 1:  # length - 1 ids are right, and the last is wrong
+            again_s += chance * (1.0 - rate) * (times.relative(other_rows + length) - times.relative(other_rows + 1))
         chance *= rate
         expected += chance
         # Tokens of the others come at the slower step's pace, so its cost counts for all.
         tokens, before = other_rows + expected, other_rows + 1.0
-        gain = tokens / before * plain / (times.relative(other_rows + 1 + length) + length * guess_cost)
+        gain = tokens / before * plain / (times.relative(paid + 1 + length) + length * guess_cost + again_s)
         if gain > best_gain:
             best, best_gain = length, gain
     return Plan(best, best_gain if best else 1.0)

@@ -41,6 +41,7 @@ class Speculator:
 
     make_proposers: makes what guesses for a new sequence; the one that promises most is taken in each step.
     always: guess as much as possible, whatever it costs (for tests). close: what to do in the end.
+    feeds_again: right ids before a wrong one are computed once more with the next step: see cost.choose_length.
     """
 
     def __init__(
@@ -53,23 +54,24 @@ class Speculator:
     ) -> None:
         self.times = StepTimes()
         self.make_proposers = make_proposers
+        self.feeds_again = False
         self._max_draft = max_draft
         self._always = always
         self._close = close
         self._states: WeakKeyDictionary[Sequence, _State] = WeakKeyDictionary()
-        self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._plans: dict[tuple[int, int, int, int], Plan] = {}
         self._num_steps = 0
 
     def guess(self, sequence: Sequence, longest: int, other_rows: int) -> list[int]:
         """Return ids to check after the sequence's last one: at most `longest`, none where it would not pay.
 
-        other_rows: what the step computes for other sequences.
+        other_rows: what the step computes for other sequences. What it has to compute once more for this one is pending.
         """
         state = self._states.get(sequence)
         if state is None:
             state = self._states[sequence] = _State(self.make_proposers(sequence))
         state.num_steps += 1
-        longest = min(longest, self._max_draft)
+        longest, again = min(longest, self._max_draft), sequence.num_pending - 1
         best = Plan(0, 1.0)
         state.guess, state.num_checked = NO_GUESS, 0
         for proposer in state.proposers:
@@ -78,9 +80,9 @@ class Speculator:
                 plan = Plan(len(guess.token_ids), 2.0)
             elif proposer.step_s is None:
                 guess = proposer.propose(sequence.token_ids, longest)
-                plan = self._plan(state.luck.rate(guess.kind), other_rows, 0.0) if guess.token_ids else best
+                plan = self._plan(state.luck.rate(guess.kind), other_rows, 0.0, again) if guess.token_ids else best
             else:
-                plan = self._plan_draft(state, proposer.step_s, other_rows)
+                plan = self._plan_draft(state, proposer.step_s, other_rows, again)
                 if plan.gain <= best.gain:
                     continue
                 guess = proposer.propose(sequence.token_ids, min(plan.length, longest))
@@ -126,22 +128,30 @@ class Speculator:
             self._close()
             self._close = None
 
-    def _plan(self, rate: float, other_rows: int, guess_cost: float) -> Plan:
+    def _plan(self, rate: float, other_rows: int, guess_cost: float, again: int) -> Plan:
         if not self.times.is_known:
             return Plan(0, 1.0)  # the first steps are plain, to know what one costs
-        key = round(rate * RATE_STEPS), other_rows, round(guess_cost * COST_STEPS)
+        key = round(rate * RATE_STEPS), other_rows, round(guess_cost * COST_STEPS), again
         if key not in self._plans:
             rate, guess_cost = key[0] / RATE_STEPS, key[2] / COST_STEPS
-            self._plans[key] = choose_length(self.times, rate, self._max_draft, other_rows, guess_cost)
+            self._plans[key] = choose_length(
+                self.times,
+                rate,
+                self._max_draft,
+                other_rows,
+                guess_cost,
+                rows_again=again,
+                feeds_again=self.feeds_again,
+            )
         return self._plans[key]
 
-    def _plan_draft(self, state: _State, step_s: float, other_rows: int) -> Plan:
+    def _plan_draft(self, state: _State, step_s: float, other_rows: int, again: int) -> Plan:
         """A draft model's guesses cost time to make, so its luck is not known unless it is tried now and then."""
         if not self.times.is_known:
             return Plan(0, 1.0)
-        plan = (
-            self._plan(state.luck.rate(DRAFT_KIND), other_rows, step_s / self.times.of(1)) if step_s else Plan(0, 1.0)
-        )
+        plan = Plan(0, 1.0)
+        if step_s:
+            plan = self._plan(state.luck.rate(DRAFT_KIND), other_rows, step_s / self.times.of(1), again)
         if plan.length == 0 and (step_s == 0.0 or state.num_steps % PROBE_EVERY == 0):
             return Plan(2, MIN_GAIN)
         return plan

@@ -88,3 +88,14 @@ def test_angles_stay_exact_far_out() -> None:
     far = np.array([1 << 20], np.int64)
     cos, _ = cos_sin(PLAIN, far)
     assert cos[0, 0] == np.float32(math.cos(1 << 20))
+
+
+def test_temperature_grows_by_steps_and_is_that_of_the_true_position() -> None:
+    """Llama 4's: 1 + 0.5 log(1 + floor(p / 64))."""
+    warm = replace(PLAIN, temperature=0.5, temperature_length=64)
+    positions = np.array([0, 63, 64, 200])
+    want = np.float32([1.0, 1.0, 1 + 0.5 * math.log(2), 1 + 0.5 * math.log(4)])
+    np.testing.assert_allclose(np.hypot(*cos_sin(warm, positions))[:, 3], want, rtol=1e-6)
+    cos, sin = cos_sin(warm, positions, last_position=10)
+    np.testing.assert_allclose(np.hypot(cos, sin)[:, 3], want, rtol=1e-6)
+    np.testing.assert_allclose(np.arctan2(sin, cos)[3], np.arctan2(sin, cos)[2], atol=1e-6)  # turned as at 10

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import reference_models as stored
 
 from edgellm import models
+from edgellm.gguf import open_gguf
 from edgellm.kernels.ops import Program
 
 
@@ -106,3 +109,17 @@ def llama() -> Callable[..., TinyFile]:
 @pytest.fixture
 def gemma3() -> Callable[..., TinyFile]:
     return make_gemma3
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> Callable[..., TinyFile]:
+    """A stored model that llama.cpp's converter wrote, to be changed: its name, and keys after "architecture."."""
+
+    def read(name: str, **changes: Any) -> TinyFile:
+        with open_gguf(stored.unpack(name, tmp_path)) as file:
+            metadata, shapes = dict(file.metadata), {n: tuple(t.shape) for n, t in file.tensors.items()}
+        architecture = metadata["general.architecture"]
+        metadata |= {f"{architecture}.{key}": value for key, value in changes.items()}
+        return TinyFile({k: v for k, v in metadata.items() if v is not None}, shapes)
+
+    return read

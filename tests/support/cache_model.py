@@ -1,7 +1,8 @@
 """What a KVCache must hold, said without one: a place of a sequence holds a hash of all its tokens up to there.
 
 Hashes are written to the cache's own memory, at both ends of every block (K of the group's first layer, V of its last), and
-read through the tables as attention does. So a wrong table, a missing copy or a reused block of other tokens is seen.
+read through the tables as attention does. So a wrong table, a missing copy or a reused block of other tokens is seen. A
+record of layers with a state holds the hash of the tokens that it comes after, at both ends.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from edgellm.cache.kv import KVCache
 from edgellm.cache.pool import NO_BLOCK
-from edgellm.cache.tree import Node, common_tokens, pack_tokens
+from edgellm.cache.tree import NODE_BYTES, ROOT_KEY, TOKEN_BYTES, Node, common_tokens, make_key, pack_tokens
 from edgellm.kernels.cache_layout import BLOCK_SIZE
-from edgellm.kernels.ops import CacheLayer
+from edgellm.kernels.ops import NO_RECORD, CacheLayer
 
 Cells = NDArray[np.int64]
 
@@ -53,6 +54,11 @@ class CacheModel:
             dim, shape = layers[own[0]].head_dim, (group.pool.num_blocks, cache.block_bytes_of_group[number])
             self.cells.append((_view(first, *shape, dim * 2), _view(last, *shape, dim * 2)))
 
+        self.records: Cells | None = None
+        if cache.states is not None:
+            memory = (ctypes.c_uint8 * cache.states.nbytes).from_address(cache.states.base)
+            self.records = np.ctypeslib.as_array(memory).view(np.int64).reshape(cache.states.num_records, -1)
+
     def columns(self, group: int, tiles: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the contract says that tiles are."""
         kept, ring = self.cache.columns_of_group[group]
@@ -67,6 +73,45 @@ class CacheModel:
             assert all(group.pool.count(block) == 1 for block in set(blocks.tolist())), "written while shared"
             for cells in self.cells[number]:
                 cells[blocks, positions % BLOCK_SIZE] = path[start:]
+
+    def write_states(self, path: Sequence[int], start: int, read: int, writes: NDArray[np.int32]) -> None:
+        """Do what a step does to records: it reads one, and writes some after tokens of path[start:]."""
+        assert self.records is not None
+        assert (self.records[read, [0, -1]] == (path[start - 1] if start else 0)).all(), "another's state is read"
+        for place, record in enumerate(writes.tolist(), start):
+            if record != NO_RECORD:
+                self.records[record, [0, -1]] = path[place]
+
+    def check_states(self, paths: Mapping[int, Sequence[int]]) -> None:
+        """Slots and snapshots hold what they say, record 0 is zeros, and counts are holders."""
+        states = self.cache.states
+        if states is None:
+            return
+        assert self.records is not None and not self.records[0].any()
+        counts = {0: 1}
+        for slot, held in enumerate(states._held):
+            assert slot in paths or not held
+            for place, record in held.items():
+                assert (self.records[record, [0, -1]] == (paths[slot][place - 1] if place else 0)).all()
+                counts[record] = counts.get(record, 0) + 1
+        in_use = set(counts)
+        kept = [record for _, _, record in states.snapshots]
+        for record in kept:
+            counts[record] = counts.get(record, 0) + 1
+        assert len(kept) == len(set(kept)) == len(states.snapshots)
+        assert {record: states.pool.count(record) for record in counts} == counts
+        assert states.pool.num_free == states.num_records - len(counts)
+        assert set(states.pool.idle) == set(kept) - in_use
+
+    def has_snapshot(self, token_ids: Sequence[int]) -> bool:
+        """True if the state after just these tokens is kept; that after none always is."""
+        states, tokens, key = self.cache.states, pack_tokens(token_ids), ROOT_KEY
+        if states is None or not tokens:
+            return True
+        last = (len(tokens) - TOKEN_BYTES) // NODE_BYTES * NODE_BYTES
+        for start in range(0, last, NODE_BYTES):
+            key = make_key(key, tokens[start : start + NODE_BYTES])
+        return any((a, b) == (key, tokens[last:]) for a, b, _ in states.snapshots)
 
     def check(self, slot: int, path: Sequence[int], position: int) -> None:
         """All that `position` sees of the positions that path has is where the tables say."""
@@ -177,7 +222,7 @@ def tokens_to(node: Node) -> list[int]:
 
 
 def longest_usable(model: CacheModel, token_ids: Sequence[int]) -> int:
-    """The longest beginning of all but the last token that the tree holds whole, found by trying every length."""
+    """The longest beginning of all but the last token that is held whole, its state too, found by trying every length."""
     known: list[set[tuple[int, ...]]] = [set() for _ in model.reaches]
     for node in model.cache.tree:
         path, start = tokens_to(node), BLOCK_SIZE * depth(node)
@@ -190,7 +235,8 @@ def longest_usable(model: CacheModel, token_ids: Sequence[int]) -> int:
             if any(tuple(token_ids[: min(length, (tile + 1) * BLOCK_SIZE)]) not in known[number] for tile in tiles):
                 break
         else:
-            return length
+            if model.has_snapshot(token_ids[:length]):
+                return length
     return 0
 
 

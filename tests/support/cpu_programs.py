@@ -17,12 +17,14 @@ from random_weights import make_random
 from tiny_models import CAN_QUANTISE
 
 from edgellm import paths
+from edgellm.cache.states import StateCache
+from edgellm.cache.tree import ROOT_KEY
 from edgellm.kernels import cache_formats, formats, reference
 from edgellm.kernels.cache_formats import base
 from edgellm.kernels.cache_layout import BLOCK_SIZE
 from edgellm.kernels.cpu.backend import CpuBackend
 from edgellm.kernels.cpu.memory import address, aligned
-from edgellm.kernels.ops import Batch, CacheLayer, Program
+from edgellm.kernels.ops import Batch, CacheLayer, Program, StateLayer
 
 Floats = NDArray[np.float32]
 _TRAP = 0xFF  # a half of these bytes is no number: whoever reads one shows it
@@ -75,8 +77,12 @@ class TrapCache:
         max_sequences: int,
         formats: tuple[str, str] = ("f16", "f16"),
         chunk: int | None = None,
+        state_layers: Sequence[StateLayer] = (),
     ) -> None:
         self.layers, self.formats = layers, formats
+        self.states = StateCache(state_layers, max_sequences, ROOT_KEY) if state_layers else None
+        for sequence in range(max_sequences if state_layers else 0):
+            self._begin(sequence)
         self._reaches = list(dict.fromkeys((layer.window, layer.num_sink_tokens) for layer in layers))
         self.group_of_layer = tuple(self._reaches.index((layer.window, layer.num_sink_tokens)) for layer in layers)
         tiles, groups = -(-max_context // BLOCK_SIZE), range(len(self._reaches))
@@ -131,8 +137,17 @@ class TrapCache:
                     assert table[sequence, self._column(group, tile)] < 0, "the ring is too short"
                     table[sequence, self._column(group, tile)] = block
 
+    def _begin(self, sequence: int) -> None:
+        assert self.states is not None
+        for record in range(1, self.states.num_records):  # what is not written is no number either
+            self.states.write(record, bytes([_TRAP]) * self.states.record_bytes)
+        self.states.close(sequence)
+        self.states.open(sequence, 0, 0)
+
     def clear(self) -> None:
         """Forget all sequences."""
+        for sequence in range(len(self.states.reads) if self.states is not None else 0):
+            self._begin(sequence)
         for group, held in enumerate(self._held):
             for sequence, tile in list(held):
                 self._release(group, sequence, tile)
@@ -150,6 +165,7 @@ class Machine:
     def __init__(self, program: Program, source: Any, max_context: int, max_sequences: int = 4, **options: Any) -> None:
         level = options.pop("level", None)
         cache_options = {name: options.pop(name) for name in ("formats", "chunk") if name in options}
+        cache_options["state_layers"] = program.state_layers
         self.cache = TrapCache(program.cache_layers, max_context, max_sequences, **cache_options)
         self.backend = CpuBackend(
             program,
@@ -174,19 +190,28 @@ class Machine:
                 rows[i].append(part)
         return [np.concatenate(r) for r in rows]
 
-    def step(self, works: Sequence[tuple[int, int, NDArray[np.int32]]], every: int = 1) -> list[Floats]:
-        """Run one batch of (sequence, first position, ids). -> by sequence the logits of positions 0, every ..."""
+    def step(
+        self, works: Sequence[tuple[int, int, NDArray[np.int32]]], every: int = 1, guessed: int = 0
+    ) -> list[Floats]:
+        """Run one batch of (sequence, first position, ids). -> by sequence the logits of positions 0, every ...
+
+        guessed: so many of the ids are guesses, after each of which states are written.
+        """
         for sequence, first, ids in works:
             self.cache.reserve(sequence, first, first + len(ids))
         sequences = np.repeat(np.array([s for s, _, _ in works], np.int32), [len(ids) for _, _, ids in works])
         positions = np.concatenate([np.arange(p, p + len(ids), dtype=np.int64) for _, p, ids in works])
         wanted = np.flatnonzero(positions % every == 0).astype(np.int32)
+        states, none = self.cache.states, np.zeros(0, np.int32)
+        writes = none if states is None else _plan(states, works, guessed)
         batch = Batch(
             token_ids=np.concatenate([ids for _, _, ids in works]),
             positions=positions,
             sequences=sequences,
             block_tables=self.cache.tables,
             logit_rows=wanted,
+            state_reads=none if states is None else states.reads,
+            state_writes=writes,
         )
         logits = self.backend.run(batch).copy()
         return [logits[sequences[wanted] == sequence] for sequence, _, _ in works]
@@ -199,6 +224,10 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _plan(states: StateCache, works: Sequence[tuple[int, int, NDArray[np.int32]]], guessed: int) -> NDArray[np.int32]:
+    return np.concatenate([states.plan(s, p, len(ids) - guessed, guessed) for s, p, ids in works])
 
 
 # ---- what it must be ----

@@ -1,4 +1,4 @@
-"""KVCache under any series of operations: what a sequence sees is its own tokens' values, to the last place."""
+"""KVCache under any series of operations: what a sequence sees is its own tokens' values, to the last place, and their state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edgellm.cache import states
 from edgellm.cache.kv import KVCache
 from edgellm.cache.memory import needed_bytes
 from edgellm.errors import ContextError, ResourceError
+from edgellm.kernels.ops import StateLayer
 
 MAX_SEQUENCES = 3
 REACHES = st.lists(
@@ -40,16 +42,28 @@ class Machine(RuleBasedStateMachine):
         chunk=st.sampled_from([1, 7, 64, 150]),
         spare=st.sampled_from([None, 0, 1, 3]),
         stores=st.booleans(),
+        state=st.sampled_from([None, None, "small", "large"]),
     )
     def start(
-        self, reaches: list[tuple[int | None, int]], context: int | None, chunk: int, spare: int | None, stores: bool
+        self,
+        reaches: list[tuple[int | None, int]],
+        context: int | None,
+        chunk: int,
+        spare: int | None,
+        stores: bool,
+        state: str | None,
     ) -> None:
         if (None, 0) in reaches and context is None:
             context = 700
         layers, self.chunk = make_layers(reaches), chunk
+        state_layers = [] if state is None else [StateLayer(1), StateLayer(20)]
+        stores = stores and state is None
         one = needed_bytes(layers, context, 1, chunk)
-        memory = None if spare is None else one + spare * one // 4
-        self.cache = KVCache(layers, context, MAX_SEQUENCES, chunk, memory_bytes=memory)
+        fixed = states.state_bytes(state_layers, MAX_SEQUENCES)
+        memory = None if spare is None else one + spare * one // 4 + fixed
+        self.cache = KVCache(layers, context, MAX_SEQUENCES, chunk, memory_bytes=memory, state_layers=state_layers)
+        if self.cache.states is not None and state == "large":
+            self.cache.states.saves_guesses, self.cache.states._num_recent = False, 2
         self.storage = MemoryStorage() if stores else None
         self.cache.storage = self.storage
         self.model = CacheModel(self.cache, layers)
@@ -92,6 +106,11 @@ class Machine(RuleBasedStateMachine):
             return
         self.slots[slot] += ids
         extend_path(self.paths[slot], ids)
+        if self.cache.states is not None:  # some of them may be a guess, and the prompt may end anywhere
+            guessed, prompt = len(ids) // 3 * (len(ids) % 2), length + len(ids) // 2
+            writes = self.cache.states.plan(slot, length, len(ids) - guessed, guessed, prompt)
+            self.model.write_states(self.paths[slot], length, self.cache.states.reads[slot], writes)
+            self.cache.keep_states(slot, self.slots[slot])
         self.model.write(slot, length, self.paths[slot])
         self.model.check(slot, self.paths[slot], length)
         self.check(slot)
@@ -119,6 +138,9 @@ class Machine(RuleBasedStateMachine):
         slot = self.pick(pick)
         length = min(len(self.slots[slot]) + min(count, self.chunk), self.cache.max_context)
         if self.reserve(slot, length):
+            if self.cache.states is not None and length > len(self.slots[slot]):
+                self.cache.states.plan(slot, len(self.slots[slot]), length - len(self.slots[slot]))
+                self.cache.states.cut(slot, len(self.slots[slot]))  # what was to be written is not looked at
             self.check(slot)
 
     @precondition(lambda self: self.slots and len(self.slots) < MAX_SEQUENCES)
@@ -138,11 +160,12 @@ class Machine(RuleBasedStateMachine):
         slot = self.pick(pick)
         length = max(0, len(self.slots[slot]) - back)
         try:
-            self.cache.rewind(slot, length)
+            stands = self.cache.rewind(slot, length)
         except ContextError:
             assert length > 0 and not self.model.has_all(slot, length), "refused though nothing is gone"
         else:
-            del self.slots[slot][length:], self.paths[slot][length:]
+            assert stands == length if self.cache.states is None else stands <= length
+            del self.slots[slot][stands:], self.paths[slot][stands:]
         self.check(slot)
 
     @precondition(lambda self: self.slots)
@@ -183,6 +206,7 @@ class Machine(RuleBasedStateMachine):
             for slot in self.slots:
                 self.check(slot)
             self.model.check_holders(self.slots)
+            self.model.check_states(self.paths)
 
     def teardown(self) -> None:
         if self.cache is None:
@@ -192,6 +216,9 @@ class Machine(RuleBasedStateMachine):
         self.cache.tree.clear()
         assert not list(self.cache.tree)
         assert all(group.pool.num_free == group.pool.num_blocks for group in self.cache._groups)
+        if self.cache.states is not None:
+            self.cache.states.snapshots.clear()
+            assert self.cache.states.pool.num_free == self.cache.states.num_records - 1
         self.cache.free()
 
     def pick(self, pick: int) -> int:

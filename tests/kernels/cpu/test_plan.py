@@ -147,7 +147,9 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         kind, x = rng.choice(kinds), pick()
         if kind == "linear":
             width = rng.choice(widths)
-            return b.linear(x, weight(width, x.width), width, vector(width) if rng.random() < 0.3 else None)
+            start = rng.choice([0, 0, 8, 40])  # rows of a larger matrix
+            rows, bias = start + width + rng.choice([0, 5]), rng.random() < 0.3
+            return b.linear(x, weight(rows, x.width), width, vector(rows) if bias else None, start)
         if kind == "norm":
             groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
             return b.rms_norm(x, vector(x.width // groups), 1e-5, groups)
@@ -156,13 +158,13 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "gated":
             return b.gated(x, pick(x.width), rng.choice(ACTIVATIONS))
         if kind == "rows":
-            return rows(x)
+            return by_rows(x)
         if kind == "add_linear":
             y = b.linear(x, weight(x.width, x.width), x.width)
             return b.add(*rng.sample([x, y], 2))
         return attend(x)
 
-    def rows(x: Value) -> Value:
+    def by_rows(x: Value) -> Value:
         kind = rng.choice(["layer_norm", "activate", "multiply", "scale", "softcap", "columns"])
         if kind == "layer_norm":
             groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
@@ -173,7 +175,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "multiply":
             return b.multiply(x, rng.choice([pick(x.width), b.activate(b.linear(x, weight(1, x.width), 1), "sigmoid")]))
         if kind == "columns":
-            width = rng.choice([w for w in widths if w <= x.width])
+            width = rng.choice([w for w in (8, *widths) if w <= x.width])
             return b.columns(x, 8 * rng.randint(0, (x.width - width) // 8), width)
         return b.scale(x, 0.7) if kind == "scale" else b.softcap(x, 3.0)
 
