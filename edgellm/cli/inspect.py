@@ -95,8 +95,10 @@ def _layers(summary: Summary) -> str:
     windowed, caches = summary.num_window_layers or 0, len(summary.cache_layers or ())
     if windowed:
         parts.append(f"{windowed} of which see a window of {summary.window} tokens")
-    if summary.cache_layers and caches < number:
-        parts.append(f"{number - caches} of which keep no keys and values")
+    if summary.cache_layers is not None and caches < number:
+        size = summary.as_dict()["state_bytes"]
+        kept = f"a state of fixed size ({human_bytes(size)} in all)" if size else "nothing"
+        parts.append(f"{number - caches} of which keep {kept} in place of keys and values")
     text = f"It has {number} layers" + (", " + " and ".join(parts) if parts else "")
     if summary.num_experts and summary.num_used_experts:
         text += f"; a token takes {summary.num_used_experts} of a layer's {summary.num_experts} experts"

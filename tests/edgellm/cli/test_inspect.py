@@ -11,6 +11,7 @@ from typing import Any
 
 import gguf_bytes as gb
 import pytest
+from reference_models import unpack
 from tiny_models import write_tiny
 
 from edgellm.cli import main
@@ -74,7 +75,17 @@ def test_experts_and_layers_without_keys_and_values_are_told(tmp_path: Path) -> 
     assert summary.cache_layers is not None
     mixed = replace(summary, num_experts=32, num_used_experts=4, cache_layers=summary.cache_layers[:1])
     said = paragraph(mixed, None)
-    assert "It has 3 layers, 2 of which keep no keys and values; a token takes 4 of a layer's 32 experts." in said
+    assert (
+        "It has 3 layers, 2 of which keep nothing in place of keys and values; a token takes 4 of a layer's 32 experts."
+        in said
+    )
+
+
+def test_layers_with_a_state_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(unpack("lfm2", tmp_path))]) == 0
+    assert re.search(
+        r"of which keep a state of fixed size \([\d.]+ \w?B in all\) in place of keys", capsys.readouterr().out
+    )
 
 
 def test_json(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
