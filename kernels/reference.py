@@ -59,8 +59,8 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
-            rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
+            part = slice(a["start"], a["start"] + op.output.width)
+            return linear(x[0], np.atleast_2d(w[0])[part], w[1][part] if a["bias"] else None)
         case "head_linear":
             return head_linear(x[0], w[0])
         case "join_heads":
@@ -229,7 +229,7 @@ def gated(gate: Floats, up: Floats, activation: str) -> Floats:
     """activation(gate) * up, element by element; one of ops.GATED_ACTIVATIONS."""
     if activation == "swiglu_clamped":
         gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
-        return gate * sigmoid(np.float32(1.702) * gate) * (up + np.float32(1))
+        return multiply(multiply(gate, sigmoid(np.float32(1.702) * gate)), up + np.float32(1))
     return multiply(activate(gate, activation), up)
 
 
@@ -243,7 +243,7 @@ def gelu_erf(x: Floats) -> Floats:
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x))."""
     with np.errstate(over="ignore"):  # exp(-x) = inf rightly gives 0
-        out: Floats = 1 / (1 + np.exp(-x))
+        out: Floats = np.float32(1) / (1 + np.exp(-x))
     return out
 
 
