@@ -267,8 +267,7 @@ def gated(gate: Floats, up: Floats, activation: str) -> Floats:
     """activation(gate) * up, element by element; one of ops.GATED_ACTIVATIONS."""
     if activation == "swiglu_clamped":
         gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
-        gate = gate * sigmoid(np.float32(1.702) * gate)
-        return multiply(gate, up + np.float32(1))
+        return multiply(multiply(gate, sigmoid(np.float32(1.702) * gate)), up + np.float32(1))
     return multiply(activate(gate, activation), up)
 
 

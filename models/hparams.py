@@ -49,8 +49,7 @@ class HParams:
 
     def boolean(self, key: str, default: bool) -> bool:
         """Yes or no."""
-        value = self.get(key, default)
-        if not isinstance(value, bool):
+        if not isinstance(value := self.get(key, default), bool):
             raise self._bad(key, value, "true or false")
         return value
 
@@ -79,10 +78,9 @@ class HParams:
 
     def refuse(self, key: str, what: str) -> None:
         """Refuse the file if `key` holds anything but zero: it switches on `what`."""
-        value = self.get(key)
-        if isinstance(value, np.ndarray) or value:
-            message = f"{self._prefix} models with {what} are not supported ({self._prefix}.{key} = {_show(value)})"
-            raise UnsupportedError(message)
+        if isinstance(value := self.get(key), np.ndarray) or value:
+            what = f"{what} are not supported ({self._prefix}.{key} = {_show(value)})"
+            raise UnsupportedError(f"{self._prefix} models with {what}")
 
     def kv_heads(self, num_layers: int, num_heads: int, low: int = 1) -> list[int]:
         """Of each layer, a divisor of num_heads; num_heads unless the file says so. low: 0 if some are not attention."""
