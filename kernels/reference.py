@@ -59,8 +59,8 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
-            rows = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
+            part = slice(a["start"], a["start"] + op.output.width)
+            return linear(x[0], np.atleast_2d(w[0])[part], w[1][part] if a["bias"] else None)
         case "head_linear":
             return head_linear(x[0], w[0])
         case "join_heads":
