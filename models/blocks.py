@@ -25,8 +25,7 @@ class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
     norm: "rms" or "layer". some_without_attention: their kv_heads are 0. Methods raise ModelFileError or UnsupportedError that
-    names the key or tensor at fault.
-    """
+    names the key or tensor at fault."""
 
     def __init__(
         self,
