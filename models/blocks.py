@@ -26,8 +26,9 @@ class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
     norm: "rms" or "layer". some_without_attention: their kv_heads are 0. is_causal: False where tokens see those behind them
-    too. Methods raise ModelFileError or UnsupportedError that names the key or tensor at fault.
-    """
+    too. Methods raise ModelFileError or UnsupportedError that names the key or tensor at fault."""
+
+    last_norm = "output_norm"
 
     def __init__(
         self,
@@ -74,9 +75,7 @@ class Blocks:
         start: the first row used, if the file keeps several matrices in one that has `rows` rows.
         """
         if start % 8:
-            raise UnsupportedError(
-                f"{name}.weight: a part that begins at row {start}, not a multiple of 8, is not supported"
-            )
+            raise UnsupportedError(f"{name}.weight: a part from row {start} on, no multiple of 8, is not supported")
         rows = width if rows is None else rows
         weight, bias = self.w.require(f"{name}.weight", rows, x.width), self.w.optional(f"{name}.bias", rows)
         return self.b.linear(x, weight, width, bias, start)
@@ -85,9 +84,8 @@ class Blocks:
         """Queries, keys and values of layer i; the file keeps them in three matrices or in one."""
         q, kv, layer = self.num_heads * self.head_dim, self.kv_heads[i] * self.head_dim, f"blk.{i}"
         if self.w.has(f"{layer}.attn_qkv.weight"):
-            name, rows = f"{layer}.attn_qkv", q + 2 * kv
-            starts = ((0, q), (q, kv), (q + kv, kv))
-            parts = [self.linear(x, name, width, start, rows) for start, width in starts]
+            ends = ((0, q), (q, kv), (q + kv, kv))
+            parts = [self.linear(x, f"{layer}.attn_qkv", width, start, q + 2 * kv) for start, width in ends]
         else:
             parts = [self.linear(x, f"{layer}.attn_{c}", width) for c, width in (("q", q), ("k", kv), ("v", kv))]
         return parts[0], parts[1], parts[2]
@@ -136,21 +134,12 @@ class Blocks:
             gate, up = self.linear(x, f"{layer}_gate", size), self.linear(x, f"{layer}_up", size)
         return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
 
-    def finish(
-        self,
-        x: Value,
-        *,
-        scale: float = 1.0,
-        softcap: float = 0.0,
-        norm: str = "output_norm",
-        softmax_of_scores: bool = False,
-    ) -> Program:
-        """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
-        program.
+    def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, softmax_of_scores: bool = False) -> Program:
+        """The last norm and the logits, by the embedding's matrix if the file has no other: the whole program.
 
         scale, softcap: what the logits are multiplied by, and capped at; 0: no cap. softmax_of_scores: see read_pooling.
         """
-        x = self.norm(x, norm)
+        x = self.norm(x, self.last_norm)
         output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING
         logits = self.b.linear(x, output, self.vocab_size, self.w.optional("output.bias", self.vocab_size))
         if scale != 1.0:

@@ -17,6 +17,7 @@ from .weights import HasShape
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of an lfm2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "lfm2", some_without_attention=True)
+    n.last_norm = "token_embd_norm"
     return write_network(n, lambda y, i: n.ffn(y, i, "silu"))
 
 
@@ -33,7 +34,7 @@ def write_network(n: Blocks, ffn: Callable[[Value, int], Value]) -> Program:
         y = n.attention(y, i, rope, qk_norm="heads", window=window) if has_attention else _convolve(n, y, i, num_taps)
         x = n.b.add(x, y)
         x = n.b.add(x, ffn(n.norm(x, f"blk.{i}.ffn_norm"), i))
-    return n.finish(x, norm="token_embd_norm")
+    return n.finish(x)
 
 
 def _convolve(n: Blocks, x: Value, i: int, num_taps: int) -> Value:
