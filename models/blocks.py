@@ -135,8 +135,7 @@ class Blocks:
         return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
 
     def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, norm: str = "output_norm") -> Program:
-        """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
-        program.
+        """The last norm, of the weight `norm`, and the logits, by the embedding's matrix if there is no other: the program.
 
         scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap.
         """
