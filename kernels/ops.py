@@ -214,10 +214,10 @@ class Builder(RecurrentOps):
         """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
         return self._append("embed", (), width, (table,), scale=scale)
 
-    def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
+    def rms_norm(self, x: Value, weight: str | None, epsilon: float, groups: int = 1) -> Value:
         """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
 
-        weight: as long as a part; or of shape (groups, length of a part), then each part has its own.
+        weight: as long as a part; or of shape (groups, length of a part), then each part has its own. None stands for ones.
         """
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
@@ -285,7 +285,7 @@ class Builder(RecurrentOps):
         self._layers.append(layer)
         index = len(self._layers) - 1
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
-        attributes = {"layer": index, "scale": scale, "softcap": softcap}
+        attributes = {"layer": index, "scale": scale, "softcap": softcap, "again": False}
         width = num_heads * layer.dims[1]
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
 
@@ -305,6 +305,17 @@ class Builder(RecurrentOps):
         attributes = {"num_taps": num_taps, "bias": bias is not None, "state": state}
         return self._append("short_conv", (x,), x.width, (weight, bias), **attributes)
 
+    def attention_again(self, q: Value, first: Value, num_heads: int, scale: float) -> Value:
+        """Let other queries see what an earlier attention op keeps: that whose output is `first`. Nothing is kept anew.
+
+        It is an op `attention` with that op's k, v and layer; its attribute `again` says that they are in the cache.
+        """
+        op = next(op for op in self._ops if op.output == first and op.name == "attention")
+        layer, inputs = op.attributes["layer"], (q, *op.inputs[1:3])
+        attributes = {"layer": layer, "scale": scale, "softcap": 0.0, "again": True}
+        width = num_heads * self._layers[layer].dims[1]
+        return self._append("attention", inputs, width, (), num_heads=num_heads, **attributes)
+
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
         return self._append("gated", (gate, up), gate.width, (), activation=activation)
@@ -318,9 +329,9 @@ class Builder(RecurrentOps):
         assert y.width in (1, x.width)
         return self._append("multiply", (x, y), x.width)
 
-    def scale(self, x: Value, factor: float) -> Value:
-        """x * factor."""
-        return self._append("scale", (x,), x.width, (), factor=factor)
+    def scale(self, x: Value, factor: float, weight: str | None = None) -> Value:
+        """x * factor, times the one number of `weight`, if one is named."""
+        return self._append("scale", (x,), x.width, (weight,), factor=factor)
 
     def softcap(self, x: Value, cap: float) -> Value:
         """cap * tanh(x / cap) (Gemma 2)."""
@@ -336,14 +347,16 @@ class Builder(RecurrentOps):
         assert start % 8 == width % 8 == 0 and start + width <= each and x.width == parts * each
         return self._append("columns", (x,), width * parts, (), start=start, parts=parts)
 
-    def route(self, logits: Value, routing: Routing, bias: str | None = None) -> Value:
+    def route(self, logits: Value, routing: Routing, bias: str | None = None, scales: str | None = None) -> Value:
         """The chosen experts of each token and their weights: [0:num_used] their numbers, best first, [num_used:] weights.
 
         logits: num_experts wide. bias: f32[num_experts], added to the scores for the choice, not in the weights (Wang et al.
-        2024, arXiv:2408.15664). Among equals the lower number comes first. Sums below 2**-14 do not normalise.
+        2024, arXiv:2408.15664). scales: f32[num_experts], what each expert's weight is multiplied by at last (Gemma 4).
+        Among equals the lower number comes first. Sums below 2**-14 do not normalise.
         """
         assert logits.width == routing.num_experts and routing.scores in SCORES
-        return self._append("route", (logits,), 2 * routing.num_used, (bias,), routing=routing)
+        attributes = {"routing": routing, "bias": bias is not None, "scales": scales is not None}
+        return self._append("route", (logits,), 2 * routing.num_used, (bias, scales), **attributes)
 
     def experts(
         self,

@@ -56,7 +56,7 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "embed":
             return embed(ids, w[0], a["scale"])
         case "rms_norm":
-            return rms_norm(x[0], w[0], a["epsilon"], a["groups"])
+            return rms_norm(x[0], w[0] if w else np.ones(1, np.float32), a["epsilon"], a["groups"])
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
@@ -87,13 +87,13 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "multiply":
             return multiply(x[0], x[1])
         case "scale":
-            return multiply(x[0], np.full((1, 1), a["factor"], np.float32))
+            return multiply(x[0], np.float32(a["factor"]) * (w[0].reshape(1, 1) if w else np.ones((1, 1), np.float32)))
         case "softcap":
             return softcap(x[0], a["cap"])
         case "columns":
             return columns(x[0], a["start"], op.output.width // a["parts"], a["parts"])
         case "route":
-            return route(x[0], a["routing"], w[0] if w else None)
+            return route(x[0], a["routing"], w[0] if a["bias"] else None, w[-1] if a["scales"] else None)
         case "experts":
             return experts(x[0], x[1], w[: a["matrices"]], w[a["matrices"] :], a["ffn"], a["activation"])
         case "add":
@@ -294,8 +294,8 @@ def gelu(x: Floats) -> Floats:
     return out
 
 
-def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Floats:
-    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E] and bias f32[E]."""
+def route(logits: Floats, routing: Routing, bias: Floats | None = None, scales: Floats | None = None) -> Floats:
+    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E], bias and scales f32[E]."""
     scores = logits
     if routing.scores != "softmax_of_used":
         scores = softmax(logits) if routing.scores == "softmax" else sigmoid(logits)
@@ -313,7 +313,9 @@ def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Float
         weights = softmax(weights)
     if routing.normalised:
         weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(2**-14))
-    return np.concatenate([chosen.astype(np.float32), weights * np.float32(routing.scale)], axis=1)
+    weights = weights * np.float32(routing.scale)
+    weights = weights if scales is None else multiply(weights, scales[chosen])
+    return np.concatenate([chosen.astype(np.float32), weights], axis=1)
 
 
 def experts(

@@ -22,8 +22,8 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     for i in range(n.num_layers):
         # use_parallel_residual is in the file too, but old converters wrote it wrongly: the second norm decides.
         is_parallel = not n.w.has(f"blk.{i}.ffn_norm.weight")
-        qk_norm = "own heads" if n.w.has(f"blk.{i}.attn_q_norm.weight") else None
         y = n.norm(x, f"blk.{i}.attn_norm")
-        x = n.b.add(x, n.attention(y, i, rope, qk_norm=qk_norm))
+        has_norms = n.w.has(f"blk.{i}.attn_q_norm.weight")
+        x = n.b.add(x, n.attention(y, i, rope, qk_norm="own heads" if has_norms else None))
         x = n.b.add(x, n.ffn(y if is_parallel else n.norm(x, f"blk.{i}.ffn_norm"), i, "silu"))
     return n.finish(x)

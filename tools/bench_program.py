@@ -24,7 +24,21 @@ from edgellm.kernels.cpu.tape import Tape
 from edgellm.kernels.ops import Batch, Builder, CacheLayer, Program
 
 OTHER_KERNELS = frozenset(
-    ("embed", "norm", "gated", "quantise", "add_rows", "gather", "rope", "store_kv", "attend", "combine")
+    (
+        "embed",
+        "norm",
+        "layer_norm",
+        "gated",
+        "scale",
+        "softcap",
+        "quantise",
+        "add_rows",
+        "gather",
+        "rope",
+        "store_kv",
+        "attend",
+        "combine",
+    )
 )
 """Kernels whose time is not a matrix product's."""
 DIFFERENT_ROWS = 32  # of a random matrix; they repeat, since speed does not depend on values

@@ -6,6 +6,8 @@ weights and cache are shared by all of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,7 +48,7 @@ def kernel_names(program: Program) -> list[str]:
 class LoweredTape:
     """A tape, the records whose block table comes with each batch: (record, argument, cache group), and what others point to."""
 
-    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]], kept: list[NDArray[np.int64]]) -> None:
+    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]], kept: list[NDArray[Any]]) -> None:
         self.tape, self._tables, self._kept = tape, tables, kept
         self._known: tuple[NDArray[np.int32], ...] = ()
 
@@ -133,7 +135,7 @@ class _Lowering(ExpertLowering, StateLowering):
             for step in steps:
                 getattr(self, f"_{step.name}")(step)
         self._share_rows()
-        return LoweredTape(self.writer.finish(), self.tables, self.bounds)
+        return LoweredTape(self.writer.finish(), self.tables, [*self.bounds, *self.ones])
 
     # ---- one method per op ----
     def _embed(self, step: Step) -> None:
@@ -242,7 +244,9 @@ class _Lowering(ExpertLowering, StateLowering):
         index, heads = step.op.attributes["layer"], step.op.attributes["num_heads"]
         layer, number = self.m.layers[index], self.m.layer_group[index]
         kv, (dim, v_dim), group = layer.num_kv_heads, layer.dims, self.m.groups[number]
-        q, k, v, *rest = (self._place(b) for b in step.inputs)
+        again = step.op.attributes["again"]  # then k and v are in the cache, and no inputs
+        q, *rest = (self._place(b) for b in step.inputs)
+        k, v, *rest = (q, q, *rest) if again else rest
         formats = self.m.cache_formats
         kernels = {part: self.m.kernels[name] for part, name in cache_kernels.names(*formats).items()}
         tiles = [cache_formats.get(formats[0]).k_tile_bytes(dim), cache_formats.get(formats[1]).v_tile_bytes(v_dim)]
@@ -251,8 +255,9 @@ class _Lowering(ExpertLowering, StateLowering):
         cache, partials = -2 - index, -1
         arguments = [k.address, k.stride, v.address, v.stride, *self.m.cache_address(index), 0, 0, *places, dim]
         arguments += [kernels["store_k"], kernels["store_v"], v_dim]
-        read = [step.inputs[1].index, step.inputs[2].index]
-        self.tables.append((self.writer.op("store_kv", arguments, kv, self.rows, read, [cache]), 6, number))
+        if not again:
+            read = [step.inputs[1].index, step.inputs[2].index]
+            self.tables.append((self.writer.op("store_kv", arguments, kv, self.rows, read, [cache]), 6, number))
         scale, cap = (_in_log2(step.op.attributes[name]) for name in ("scale", "softcap"))
         home, part = address(self.m.partials), partial_bytes(v_dim)
         arguments = [q.address, q.stride, *self.m.cache_address(index), 0, 0, *places, heads // kv, dim]
@@ -266,7 +271,7 @@ class _Lowering(ExpertLowering, StateLowering):
             kernels["weigh"],
         ]
         arguments += [cache_kernels.query_bytes(formats[0], dim), v_dim]
-        read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
+        read = [cache, step.inputs[0].index, *(b.index for b in step.inputs[1 if again else 3 :])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
         sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
         rotated = int(cache_formats.get(formats[1]).rotated)

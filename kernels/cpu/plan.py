@@ -77,9 +77,14 @@ def add_hidden(plan: Plan, program: Program) -> list[Step]:
     return []
 
 
+def _without_kept(op: Op) -> Op:
+    """Attention over what an earlier op keeps reads it from the cache: nobody need hold k and v for it."""
+    return replace(op, inputs=(op.inputs[0], *op.inputs[3:])) if op.attributes.get("again") else op
+
+
 class _Planner:
     def __init__(self, program: Program, reads_int8: Callable[[str], bool]) -> None:
-        self.ops, self.output = program.ops, program.output
+        self.ops, self.output = tuple(_without_kept(op) for op in program.ops), program.output
         self.reads_int8 = reads_int8
         self.uses: dict[int, list[int]] = {op.output.index: [] for op in self.ops}
         for i, op in enumerate(self.ops):

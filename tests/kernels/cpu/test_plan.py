@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
 import cpu_kernels as cpu
 import cpu_programs as programs
 import numpy as np
 import pytest
+from random_programs import VOCAB, make_random
 
 from edgellm.kernels import reference
 from edgellm.kernels.cpu import slots
 from edgellm.kernels.cpu.plan import Plan, Step, make_plan
-from edgellm.kernels.ops import ACTIVATIONS, Builder, CacheLayer, Program, Rope, Value
-
-VOCAB = 50
+from edgellm.kernels.ops import Builder, CacheLayer, Program, Rope, Value
 
 
 def steps_of(plan: Plan) -> list[str]:
@@ -125,88 +122,6 @@ def writes_what_it_reads(step: Step) -> bool:
 
 
 # ---- random programs ----
-def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
-    """Any ops on any earlier values, in widths of every kind: what no architecture does, and some do."""
-    rng, numbers, source, b = random.Random(seed), np.random.default_rng(seed), programs.MemorySource(), Builder()
-    widths = rng.sample([32, 40, 64, 96, 256], 2)
-    values: list[Value] = []
-
-    def weight(rows: int, columns: int) -> str:
-        fit = [f for f in ("F32", "F16", "Q8_0", "Q5_0", "Q4_1") if f in ("F32", "F16") or columns % 32 == 0]
-        w = (numbers.standard_normal((rows, columns)) / columns**0.5).astype(np.float32)
-        return source.put(f"w{len(source.tensors)}", w, rng.choice(fit))
-
-    def vector(size: int) -> str:
-        return source.put(f"v{len(source.tensors)}", (1 + 0.2 * numbers.standard_normal(size)).astype(np.float32))
-
-    def pick(width: int | None = None) -> Value:
-        return rng.choice([v for v in values if width is None or v.width == width])
-
-    def grow() -> Value:
-        kinds = ["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention", "rows", "rows"]
-        kind, x = rng.choice(kinds), pick()
-        if kind == "linear":
-            width = rng.choice(widths)
-            start = rng.choice([0, 0, 8, 40])  # rows of a larger matrix
-            rows, bias = start + width + rng.choice([0, 5]), rng.random() < 0.3
-            return b.linear(x, weight(rows, x.width), width, vector(rows) if bias else None, start)
-        if kind == "norm":
-            groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
-            return b.rms_norm(x, vector(x.width // groups), 1e-5, groups)
-        if kind == "add":
-            return b.add(x, pick(x.width))
-        if kind == "gated":
-            return b.gated(x, pick(x.width), rng.choice(ACTIVATIONS))
-        if kind == "rows":
-            return by_rows(x)
-        if kind == "add_linear":
-            y = b.linear(x, weight(x.width, x.width), x.width)
-            return b.add(*rng.sample([x, y], 2))
-        return attend(x)
-
-    def by_rows(x: Value) -> Value:
-        kind = rng.choice(["layer_norm", "activate", "multiply", "scale", "softcap", "columns"])
-        if kind == "layer_norm":
-            groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
-            size = x.width // groups
-            return b.layer_norm(x, vector(size), vector(size) if rng.random() < 0.5 else None, 1e-5, groups)
-        if kind == "activate":
-            return b.activate(x, rng.choice(ACTIVATIONS))
-        if kind == "multiply":
-            return b.multiply(x, rng.choice([pick(x.width), b.activate(b.linear(x, weight(1, x.width), 1), "sigmoid")]))
-        if kind == "columns":
-            width = rng.choice([w for w in (8, *widths) if w <= x.width])
-            return b.columns(x, 8 * rng.randint(0, (x.width - width) // 8), width)
-        return b.scale(x, 0.7) if kind == "scale" else b.softcap(x, 3.0)
-
-    def attend(x: Value) -> Value:
-        kv, shared, dim = rng.choice([1, 2]), rng.choice([1, 3]), rng.choice([8, 32, 48])
-        layer = CacheLayer(kv, dim, rng.choice([None, 5, 70]))
-        rope = Rope(rng.choice([8, dim]), 1e4, rng.choice(["adjacent", "halves"]))
-        q, k, v = (b.linear(x, weight(n * dim, x.width), n * dim) for n in (kv * shared, kv, kv))
-        if rng.random() < 0.5:  # another reads what is turned
-            values.append(b.rope(q, kv * shared, rope, rng.choice([None, 0, 9, 70])))
-        q, k = b.rope(q, kv * shared, rope), b.rope(k, kv, rope)
-        return b.attention(q, k, v, kv * shared, layer, dim**-0.5)
-
-    values.append(b.embed(weight(VOCAB, widths[0]), widths[0], 4.0))
-    values.append(attend(values[0]))
-    for _ in range(rng.randint(3, 14)):
-        values.append(grow())
-    x = values[-1]
-    for _ in range(rng.randint(0, 3)):
-        x = b.add(x, pick(x.width))
-    values = [b.logit_rows(b.rms_norm(x, vector(x.width), 1e-5))]
-    for _ in range(rng.randint(0, 3)):
-        kind, x = rng.choice(["norm", "residual", "add"]), values[-1]
-        if kind == "norm":
-            values.append(b.rms_norm(x, vector(x.width), 1e-5))
-        else:
-            y = b.linear(x, weight(x.width, x.width), x.width) if kind == "residual" else values[0]
-            values.append(b.add(x, y))
-    return b.finish(b.linear(values[-1], weight(VOCAB, x.width), VOCAB)), source
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed: int) -> None:
     program, source = make_random(seed)
