@@ -24,7 +24,10 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     """Write the network of a deepseek2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "deepseek2")
     n.h.refuse("attention.temperature_scale", "attention scores that depend on the position")
-    n.h.refuse("nextn_predict_layers", "layers that guess further tokens")
+    num_guessing = n.h.integer("nextn_predict_layers", 0, low=0, high=n.num_layers - 1)
+    n.num_layers -= num_guessing  # GLM 4.7 Flash: the last layers guess further tokens
+    for i in range(n.num_layers, n.num_layers + num_guessing):
+        n.w.ignore(f"blk.{i}.")
     latent = read_latent(n.h)
     num_dense = n.h.integer("leading_dense_block_count", 0, low=0)
     mixture = None

@@ -53,8 +53,8 @@ class Weights:
         self._asked.add(name)
         return name
 
-    def skip(self, prefix: str) -> None:
-        """Count the tensors whose names begin so as used: parts that are not needed for the logits."""
+    def ignore(self, prefix: str) -> None:
+        """Let the file have tensors whose names begin so: what this network does without."""
         self._asked.update(name for name in self._tensors if name.startswith(prefix))
 
     def vocab_size(self, metadata: Mapping[str, Any], table: str) -> int:

@@ -77,6 +77,17 @@ def test_yarn_is_ggmls(rope: Rope) -> None:
         np.testing.assert_allclose(np.stack([cos[row], sin[row]], 1), ggml_rope_yarn(rope, int(position)), atol=1e-6)
 
 
+def test_a_ramp_that_does_not_end_at_whole_pairs() -> None:
+    """OpenAI's model of GPT-OSS: pairs of 64 dims, a base of 150000, 4096 tokens stretched 32 times."""
+    rope = Rope(64, 150000.0, "halves", "yarn", 32.0, 4096, yarn_truncate=False)
+    low, high = (32 * math.log(4096 / (turns * 2 * math.pi)) / math.log(150000.0) for turns in (32.0, 1.0))
+    assert (round(low, 2), round(high, 2)) == (8.09, 17.40)
+    scaled = np.clip((np.arange(32) - low) / (high - low), 0, 1)
+    plain = 150000.0 ** (-np.arange(32) / 32)
+    np.testing.assert_allclose(inverse_frequencies(rope), plain * (1 - scaled + scaled / 32), rtol=1e-12)
+    assert not np.allclose(inverse_frequencies(replace(rope, yarn_truncate=True)), inverse_frequencies(rope), rtol=1e-3)
+
+
 def test_yarn_keeps_fast_pairs_and_scales_slow_ones() -> None:
     ratio = inverse_frequencies(YARN) / inverse_frequencies(PLAIN)
     assert ratio[0] == 1.0 and ratio[-1] == 0.25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,8 @@ class TrapCache:
 
     def _tile_bytes(self, layer: CacheLayer) -> tuple[int, int]:
         k, v = (cache_formats.get(name) for name in self.formats)
-        return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
+        k_dim, v_dim = layer.dims
+        return layer.num_kv_heads * k.k_tile_bytes(k_dim), layer.num_kv_heads * v.v_tile_bytes(v_dim)
 
     def address(self, layer: int) -> tuple[int, int]:
         group = self.group_of_layer[layer]
@@ -236,7 +238,7 @@ def dequantised(program: Program, source: Any) -> dict[str, Floats]:
     weights = {}
     for name in {name for op in program.ops for name in op.weights}:
         info = source.tensors[name]
-        rows = source.data(name).reshape(info.shape[0] if len(info.shape) > 1 else 1, -1)
+        rows = source.data(name).reshape(math.prod(info.shape[:-1]), -1)
         weights[name] = formats.get(info.type_name).dequantize(rows).reshape(info.shape)
     return weights
 
@@ -259,7 +261,7 @@ def rounding_as_the_cpu(
         q: Floats, k: Floats, v: Floats, heads: int, layer: CacheLayer, *rest: Any, **named: Any
     ) -> Floats:
         k_kind, v_kind = (cache_formats.get(name) for name in formats)
-        k, v = through_tiles(k_kind.k, k, layer.head_dim), through_tiles(v_kind.v, v, layer.head_dim)
+        k, v = (through_tiles(*operands) for operands in zip((k_kind.k, v_kind.v), (k, v), layer.dims, strict=True))
         return attention(q, k, v, heads, layer, *rest, **named)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -188,7 +188,7 @@ def _get_format(name: str, values: NDArray[np.float32], formats: Mapping[str, st
 
 def _pack(name: str, values: NDArray[np.float32], form: str, seed: int) -> NDArray[Any]:
     get_row_bytes(form, values.shape[-1])  # refuses a row that does not fit
-    if form in CAN_QUANTISE:
+    if form in CAN_QUANTISE or form == "MXFP4":  # which keeps the values of stored models exactly
         return quants.quantize(values, GGMLQuantizationType[form])
     rows = values.size // values.shape[-1]
     if form == NOT_FOR_WEIGHTS:

@@ -14,7 +14,7 @@ import pytest
 
 from edgellm.kernels import cache_formats, reference
 from edgellm.kernels.cpu import tasks
-from edgellm.kernels.ops import Builder, CacheLayer, Program
+from edgellm.kernels.ops import Builder, CacheLayer, HeadPart, Program
 
 VOCAB, HIDDEN = 40, 32
 FLOAT_FORMATS = ("f16", "bf16", "e4m3", "e5m2")
@@ -25,7 +25,7 @@ def make_program(
     heads: int, layer: CacheLayer, *, softcap: float = 0.0, sinks: bool = False, sink_q: bool = False, layers: int = 2
 ) -> tuple[Program, programs.MemorySource]:
     """embed, attention, output; the first layer sees everything, the others are `layer`."""
-    kv, dim = layer.num_kv_heads, layer.head_dim
+    kv, (dim, v_dim) = layer.num_kv_heads, layer.dims
     rng, source, b = np.random.default_rng((heads, kv, dim)), programs.MemorySource(), Builder()
 
     def matrix(name: str, rows: int, columns: int, size: float = 1.0) -> str:
@@ -33,10 +33,10 @@ def make_program(
 
     x = b.embed(matrix("table", VOCAB, HIDDEN, HIDDEN**0.5), HIDDEN)
     for i in range(layers):
-        own = layer if i else CacheLayer(kv, dim)
+        own = layer if i else CacheLayer(kv, dim, value_dim=layer.value_dim)
         q, k, v = (
-            b.linear(x, matrix(f"{n}{i}", h * dim, HIDDEN, 1.4), h * dim)
-            for n, h in (("q", heads), ("k", kv), ("v", kv))
+            b.linear(x, matrix(f"{n}{i}", width, HIDDEN, 1.4), width)
+            for n, width in (("q", heads * dim), ("k", kv * dim), ("v", kv * v_dim))
         )
         options: dict[str, Any] = {"softcap": softcap}
         if sinks:
@@ -44,7 +44,7 @@ def make_program(
         if sink_q and own.num_sink_tokens:
             options["sink_q"] = b.linear(x, matrix(f"s{i}", heads * dim, HIDDEN, 1.4), heads * dim)
         attended = b.attention(q, k, v, heads, own, 1.3 * dim**-0.5, **options)
-        x = b.add(x, b.linear(attended, matrix(f"o{i}", HIDDEN, heads * dim), HIDDEN))
+        x = b.add(x, b.linear(attended, matrix(f"o{i}", HIDDEN, heads * v_dim), HIDDEN))
     return b.finish(b.linear(b.logit_rows(x), matrix("out", VOCAB, HIDDEN), VOCAB)), source
 
 
@@ -118,6 +118,38 @@ def test_rings_read_as_long_tables_do() -> None:
             assert machine.cache.tables[1].shape[1] == 1 + (100 + chunk + 62) // 64 + 1
             assert np.array_equal(machine.logits(ids, chunk=chunk)[0], long)
             assert np.array_equal(machine.logits(others[0], ids, others[1], chunk=chunk)[1], long)
+
+
+@pytest.mark.parametrize(("format", "usual"), [*((f, 3e-3) for f in ALL_FORMATS if f != "q4_h"), ("q4_h", 0.03)])
+@pytest.mark.parametrize("layer", [CacheLayer(1, 96, 100, 4, 64), CacheLayer(2, 24, 70, value_dim=40)])
+def test_values_of_another_width_than_keys(layer: CacheLayer, format: str, usual: float) -> None:
+    program, source = make_program(4, layer, sink_q=True)
+    check(program, source, make_ids(150), (1, 9), (format, format), usual=usual)
+
+
+def test_latent_attention_of_the_widest_head() -> None:
+    """Keys of 576 and values of 512, as DeepSeek has them, with the matrices of each head before and behind."""
+    rng, source, b = np.random.default_rng(4), programs.MemorySource(), Builder()
+
+    def matrix(name: str, *shape: int) -> str:
+        return source.put(name, (rng.standard_normal(shape) * 1.4 / shape[-1] ** 0.5).astype(np.float32))
+
+    heads, plain, turned, rank = 3, 32, 64, 512
+    x = b.embed(matrix("table", VOCAB, HIDDEN), HIDDEN, 8.0)
+    q = b.linear(x, matrix("q", heads * (plain + turned), HIDDEN), heads * (plain + turned))
+    short, turning = (
+        b.linear(x, matrix(n, width, HIDDEN), width) for n, width in (("short", rank), ("turning", turned))
+    )
+    absorbed = b.join_heads(heads, HeadPart(q, heads, 0, plain))
+    absorbed = b.head_linear(absorbed, matrix("of_keys", heads, rank, plain), heads, rank)
+    q = b.join_heads(heads, HeadPart(q, heads, plain, turned), HeadPart(absorbed, heads, 0, rank))
+    k = b.join_heads(1, HeadPart(turning, 1, 0, turned), HeadPart(short, 1, 0, rank))
+    y = b.attention(q, k, short, heads, CacheLayer(1, turned + rank, value_dim=rank), 0.05)
+    y = b.head_linear(y, matrix("of_values", heads, 40, rank), heads, 40)
+    y = b.linear(y, matrix("out", HIDDEN, heads * 40), HIDDEN)
+    program = b.finish(b.linear(b.logit_rows(b.add(x, y)), matrix("logits", VOCAB, HIDDEN), VOCAB))
+    for format, usual in (("f16", 1e-4), ("i16", 1e-3), ("q8_0", 3e-3), ("q4_h", 0.03)):
+        check(program, source, make_ids(150), (1, 9), (format, format), usual=usual)
 
 
 @pytest.mark.parametrize("v_format", FLOAT_FORMATS)
