@@ -77,8 +77,8 @@ class Blocks:
         if start % 8:
             raise UnsupportedError(f"{name}.weight: a part from row {start} on, no multiple of 8, is not supported")
         rows = width if rows is None else rows
-        weight, bias = self.w.require(f"{name}.weight", rows, x.width), self.w.optional(f"{name}.bias", rows)
-        return self.b.linear(x, weight, width, bias, start)
+        weight = self.w.require(f"{name}.weight", rows, x.width)
+        return self.b.linear(x, weight, width, self.w.optional(f"{name}.bias", rows), start)
 
     def qkv(self, x: Value, i: int) -> tuple[Value, Value, Value]:
         """Queries, keys and values of layer i; the file keeps them in three matrices or in one."""
@@ -142,10 +142,8 @@ class Blocks:
         x = self.norm(x, self.last_norm)
         output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING
         logits = self.b.linear(x, output, self.vocab_size, self.w.optional("output.bias", self.vocab_size))
-        if scale != 1.0:
-            logits = self.b.scale(logits, scale)
-        if softcap:
-            logits = self.b.softcap(logits, softcap)
+        logits = self.b.scale(logits, scale) if scale != 1.0 else logits
+        logits = self.b.softcap(logits, softcap) if softcap else logits
         head = read_pooling(self.h, self.w, self.hidden, "last", softmax_of_scores)
         self.w.check_all_used(self._architecture)
         return keep_wanted_rows(self.b.finish(logits, pooling=head))

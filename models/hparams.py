@@ -33,7 +33,7 @@ class HParams:
         """A whole number from `low` to `high`; without a default the key must be there."""
         value = self._require(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self._bad(key, value, f"a whole number from {low} to {high}")
+            raise self.bad(key, value, f"a whole number from {low} to {high}")
         return value
 
     def num_layers(self) -> int:
@@ -44,13 +44,14 @@ class HParams:
         """A finite number greater than `above`; without a default the key must be there."""
         value = self._require(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
-            raise self._bad(key, value, f"a number above {above:g}")
+            raise self.bad(key, value, f"a number above {above:g}")
         return float(value)
 
     def boolean(self, key: str, default: bool) -> bool:
         """Yes or no."""
-        if not isinstance(value := self.get(key, default), bool):
-            raise self._bad(key, value, "true or false")
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.bad(key, value, "true or false")
         return value
 
     def number_or_zero(self, key: str) -> float:
@@ -62,7 +63,7 @@ class HParams:
         """A string."""
         value = self.get(key, default)
         if not isinstance(value, str):
-            raise self._bad(key, value, "a text")
+            raise self.bad(key, value, "a text")
         return value
 
     def per_layer(self, key: str, num_layers: int, default: list[int] | None = None, low: int = 1) -> list[int]:
@@ -73,21 +74,22 @@ class HParams:
         if not isinstance(value, np.ndarray):
             return [self.integer(key, low=low)] * num_layers
         if value.dtype.kind not in "iu" or len(value) != num_layers or (value < low).any():
-            raise self._bad(key, value, f"{num_layers} whole numbers of at least {low}, one for each layer")
+            raise self.bad(key, value, f"{num_layers} whole numbers of at least {low}, one for each layer")
         return [int(n) for n in value]
 
     def refuse(self, key: str, what: str) -> None:
         """Refuse the file if `key` holds anything but zero: it switches on `what`."""
-        if isinstance(value := self.get(key), np.ndarray) or value:
-            what = f"{what} are not supported ({self._prefix}.{key} = {_show(value)})"
-            raise UnsupportedError(f"{self._prefix} models with {what}")
+        value = self.get(key)
+        if isinstance(value, np.ndarray) or value:
+            message = f"{self._prefix} models with {what} are not supported ({self._prefix}.{key} = {show(value)})"
+            raise UnsupportedError(message)
 
     def kv_heads(self, num_layers: int, num_heads: int, low: int = 1) -> list[int]:
         """Of each layer, a divisor of num_heads; num_heads unless the file says so. low: 0 if some are not attention."""
         kv_heads = self.per_layer("attention.head_count_kv", num_layers, [num_heads] * num_layers, low)
         for count in kv_heads:
             if count and num_heads % count:
-                raise self._bad("attention.head_count_kv", count, f"a divisor of attention.head_count, {num_heads}")
+                raise self.bad("attention.head_count_kv", count, f"a divisor of attention.head_count, {num_heads}")
         return kv_heads
 
     def head_dim(self, hidden_size: int, num_heads: int) -> int:
@@ -103,37 +105,9 @@ class HParams:
 
     def rope(self, head_dim: int, pairs: str, factors: str | None = None) -> Rope:
         """How positions turn heads, with the scaling for long contexts that the file asks for."""
-        dim = self.integer("rope.dimension_count", head_dim)
-        if dim > head_dim or dim % 2:
-            raise self._bad("rope.dimension_count", dim, f"even and at most the head's {head_dim}")
-        factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0))
-        scaling = self.text("rope.scaling.type", "linear" if factor != 1.0 else "none")
-        base = self.number("rope.freq_base", 10000.0, above=1.0)
-        attn_factor = self.number("rope.scaling.attn_factor", 1.0)
-        if scaling in ("none", "linear") or (scaling == "longrope" and factors is not None):
-            factor = factor if scaling == "linear" else 1.0
-            scaling = scaling if scaling == "linear" else "none"
-            return Rope(dim, base, pairs, scaling, factor, yarn_attn_factor=attn_factor, factors=factors)
-        if scaling != "yarn":
-            raise UnsupportedError(
-                f"rope scaling of the type {_show(scaling)} ({self._prefix}.rope.scaling.type) is not supported;"
-                " edgellm knows none, linear and yarn"
-            )
-        # What the magnitude is divided by again (DeepSeek's mscale_all_dim; mscale itself is 1 in every file that says so).
-        attn_factor /= 1.0 + 0.1 * self.number_or_zero("rope.scaling.yarn_log_multiplier") * math.log(max(1.0, factor))
-        return Rope(
-            dim=dim,
-            base=base,
-            pairs=pairs,
-            scaling="yarn",
-            factor=factor,
-            original_context=self.integer("rope.scaling.original_context_length", self.get("context_length")),
-            yarn_ext_factor=self.number("rope.scaling.yarn_ext_factor", 1.0),
-            yarn_attn_factor=attn_factor,
-            yarn_beta_fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
-            yarn_beta_slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
-            factors=factors,
-        )
+        from .rope import read_rope
+
+        return read_rope(self, head_dim, pairs, factors)
 
     def _require(self, key: str, default: Any) -> Any:
         value = self.get(key, default)
@@ -141,10 +115,12 @@ class HParams:
             raise ModelFileError(f"the file lacks {self._prefix}.{key}, which this architecture needs")
         return value
 
-    def _bad(self, key: str, value: Any, wanted: str) -> ModelFileError:
-        return ModelFileError(f"{self._prefix}.{key} is {_show(value)}, but must be {wanted}")
+    def bad(self, key: str, value: Any, wanted: str) -> ModelFileError:
+        """The error of a value that is not what is wanted."""
+        return ModelFileError(f"{self._prefix}.{key} is {show(value)}, but must be {wanted}")
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as a message shows it: one line, not long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
