@@ -66,8 +66,8 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
             return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
         case "attention":
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
-            scale, softcap, sinks = a["scale"], a["softcap"], w[0] if w else None
-            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, softcap, sinks=sinks, sink_q=sink_q)
+            scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
+            return attention(x[0], x[1], x[2], a["num_heads"], layer, scale, cap, sinks=sinks, sink_q=sink_q)
         case "gated":
             return gated(x[0], x[1], a["activation"])
         case "activate":
@@ -202,7 +202,7 @@ def gated(gate: Floats, up: Floats, activation: str) -> Floats:
     """activation(gate) * up, element by element; one of ops.GATED_ACTIVATIONS."""
     if activation == "swiglu_clamped":
         gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
-        return gate * sigmoid(np.float32(1.702) * gate) * (up + np.float32(1))
+        return multiply(multiply(gate, sigmoid(np.float32(1.702) * gate)), up + np.float32(1))
     return multiply(activate(gate, activation), up)
 
 

@@ -153,7 +153,6 @@ def test_a_file_of_vocabulary_only(llama) -> None:
     ("key", "value", "message"),
     [
         ("attention.value_length", 16, "attention.value_length is 16, key_length 32"),
-        ("expert_count", 8, "mixture of experts.*llama.expert_count = 8"),
         ("rope.scaling.type", "mystery", "'mystery'.*none, linear and yarn"),
     ],
 )
