@@ -21,6 +21,7 @@ from .chat_template import ChatTemplate
 from .config import EngineConfig
 from .engine import Engine, default_max_context
 from .gguf import GGUFFile, open_gguf
+from .kernels.context_rope import with_context
 from .kernels.cpu.backend import CpuBackend
 from .kernels.ops import CacheLayer, Program
 from .kernels.windowed import reach, with_window
@@ -176,7 +177,10 @@ def settle(config: EngineConfig, trained: int | None) -> EngineConfig:
 
 
 def _limit(program: Program, config: EngineConfig) -> Program:
-    """Give the layers the window that was chosen; say so if that changes none."""
+    """Choose by how much a token can see, and give the layers the window that was chosen; say so if that changes none."""
+    sees = config.window or config.max_context
+    assert sees is not None, "settle() chose one of the two"
+    program = with_context(program, sees)
     if config.window is None:
         return program
     limited = with_window(program, config.window, config.sinks)

@@ -8,7 +8,7 @@ calls. This file knows no architecture, no file format and no instruction set. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,25 @@ GATED_ACTIVATIONS = (*ACTIVATIONS, "swiglu_clamped")
 SCORES = ("softmax", "sigmoid", "softmax_of_used")
 """How a router's logits become scores: over all experts, each by itself, or over the chosen ones after the choice."""
 
+MULTIPLIES = ("linear", "head_linear")
+"""Ops that multiply with one matrix, the first of their weights."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """One f32[T, width] matrix of a program; `index` is its number."""
 
     index: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart:
+    """Columns start .. start + width of each of the num_heads heads of a value; multiples of 8."""
+
+    value: Value
+    num_heads: int
+    start: int
     width: int
 
 
@@ -47,7 +60,9 @@ class Rope:
 
     pairs: "adjacent" rotates (0, 1), (2, 3) ...; "halves" rotates (i, i + dim / 2).
     scaling: "none", "linear" or "yarn". factors: name of a weight f32[dim / 2] that divides the inverse frequencies.
-    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071).
+    yarn's fields are those of Peng et al. 2023 (arXiv:2309.00071); yarn_truncate: the ramp ends at whole pairs, as there.
+    short_factors, long_factors: what `factors` is chosen from for contexts of at most original_context tokens, and for longer
+    ones (`context_rope.py`). temperature: rotated pairs at position p grow by 1 + temperature * log(1 + p // temperature_length).
     """
 
     dim: int
@@ -60,7 +75,12 @@ class Rope:
     yarn_attn_factor: float = 1.0
     yarn_beta_fast: float = 32.0
     yarn_beta_slow: float = 1.0
+    yarn_truncate: bool = True
     factors: str | None = None
+    short_factors: str | None = None
+    long_factors: str | None = None
+    temperature: float = 0.0
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +88,19 @@ class CacheLayer:
     """What one attention op keeps: K and V of `num_kv_heads` heads; `window` tokens (current one included) or all.
 
     num_sink_tokens: first tokens of a sequence that stay in reach beside the window; 0 without a window.
+    value_dim: width of a head of V; None: head_dim, that of K.
     """
 
     num_kv_heads: int
     head_dim: int
     window: int | None = None
     num_sink_tokens: int = 0
+    value_dim: int | None = None
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """Widths of a head of K and of V."""
+        return self.head_dim, self.head_dim if self.value_dim is None else self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +133,15 @@ class Program:
     @property
     def hidden(self) -> Value:
         """What the last matrix makes logits of: the hidden states, after the final norm."""
-        return self.ops[self._last_matrix()].inputs[0]
+        return self.ops[self._last_matrix].inputs[0]
 
     def without_logits(self) -> Program:
         """The program that ends there."""
-        return Program(self.ops[: self._last_matrix()], self.hidden, self.cache_layers)
+        return replace(self, ops=self.ops[: self._last_matrix], output=self.hidden)
 
+    @property
     def _last_matrix(self) -> int:
-        """Its place: logits may be scaled or capped behind it."""
+        """Its op; logits may be scaled and capped behind it."""
         return max(i for i, op in enumerate(self.ops) if op.name == "linear")
 
 
@@ -160,8 +188,11 @@ class Builder:
         """x[t] = scale * table[token_ids[t]]; the table is (vocab_size, width)."""
         return self._append("embed", (), width, (table,), scale=scale)
 
-    def rms_norm(self, x: Value, weight: str, epsilon: float, groups: int = 1) -> Value:
-        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019)."""
+    def rms_norm(self, x: Value, weight: str | None, epsilon: float, groups: int = 1) -> Value:
+        """Each of `groups` equal parts p of a row becomes p / sqrt(mean(p^2) + epsilon) * weight (Zhang, Sennrich 2019).
+
+        weight: None stands for ones.
+        """
         return self._append("rms_norm", (x,), x.width, (weight,), epsilon=epsilon, groups=groups)
 
     def layer_norm(self, x: Value, weight: str, bias: str | None, epsilon: float, groups: int = 1) -> Value:
@@ -180,6 +211,24 @@ class Builder:
         """
         assert start % 8 == 0, "parts of a matrix begin at whole groups of eight rows"
         return self._append("linear", (x,), width, (weight, bias), bias=bias is not None, start=start)
+
+    def head_linear(self, x: Value, weight: str, num_heads: int, width: int) -> Value:
+        """Each head of x times a matrix of its own: y_h = x_h @ weight[h].T; the weight is (num_heads, width, K).
+
+        width and K, the width of x's heads, are multiples of 8.
+        """
+        assert x.width % num_heads == width % 8 == x.width // num_heads % 8 == 0
+        return self._append("head_linear", (x,), num_heads * width, (weight,), num_heads=num_heads)
+
+    def join_heads(self, num_heads: int, *parts: HeadPart) -> Value:
+        """Head h of the result is columns of head h of the first value, then those of the second; one or two parts.
+
+        A value of one head gives it to all (DeepSeek-V2's rotated keys).
+        """
+        assert 1 <= len(parts) <= 2 and all(p.start % 8 == p.width % 8 == 0 for p in parts)
+        width = num_heads * sum(p.width for p in parts)
+        shapes = tuple((p.num_heads, p.start, p.width) for p in parts)
+        return self._append("join_heads", [p.value for p in parts], width, num_heads=num_heads, parts=shapes)
 
     def rope(self, x: Value, num_heads: int, rope: Rope, last_position: int | None = None) -> Value:
         """Rotate each head by its token's position (Su et al. 2021), or by `last_position` where that is less."""
@@ -210,9 +259,20 @@ class Builder:
         self._layers.append(layer)
         index = len(self._layers) - 1
         inputs = (q, k, v) if sink_q is None else (q, k, v, sink_q)
-        attributes = {"layer": index, "scale": scale, "softcap": softcap}
-        width = num_heads * layer.head_dim
+        attributes = {"layer": index, "scale": scale, "softcap": softcap, "again": False}
+        width = num_heads * layer.dims[1]
         return self._append("attention", inputs, width, (sinks,), num_heads=num_heads, **attributes)
+
+    def attention_again(self, q: Value, first: Value, num_heads: int, scale: float) -> Value:
+        """Let other queries see what an earlier attention op keeps: that whose output is `first`. Nothing is kept anew.
+
+        It is an op `attention` with that op's k, v and layer; its attribute `again` says that they are in the cache.
+        """
+        op = next(op for op in self._ops if op.output == first and op.name == "attention")
+        layer, inputs = op.attributes["layer"], (q, *op.inputs[1:3])
+        attributes = {"layer": layer, "scale": scale, "softcap": 0.0, "again": True}
+        width = num_heads * self._layers[layer].dims[1]
+        return self._append("attention", inputs, width, (), num_heads=num_heads, **attributes)
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:
         """activation(gate) * up; activation: one of ACTIVATIONS."""
@@ -227,9 +287,9 @@ class Builder:
         assert y.width in (1, x.width)
         return self._append("multiply", (x, y), x.width)
 
-    def scale(self, x: Value, factor: float) -> Value:
-        """x * factor."""
-        return self._append("scale", (x,), x.width, (), factor=factor)
+    def scale(self, x: Value, factor: float, weight: str | None = None) -> Value:
+        """x * factor, times the one number of `weight`, if one is named."""
+        return self._append("scale", (x,), x.width, (weight,), factor=factor)
 
     def softcap(self, x: Value, cap: float) -> Value:
         """cap * tanh(x / cap) (Gemma 2)."""
@@ -240,14 +300,16 @@ class Builder:
         assert start % 8 == width % 8 == 0 and start + width <= x.width
         return self._append("columns", (x,), width, (), start=start)
 
-    def route(self, logits: Value, routing: Routing, bias: str | None = None) -> Value:
+    def route(self, logits: Value, routing: Routing, bias: str | None = None, scales: str | None = None) -> Value:
         """The chosen experts of each token and their weights: [0:num_used] their numbers, best first, [num_used:] weights.
 
         logits: num_experts wide. bias: f32[num_experts], added to the scores for the choice, not in the weights (Wang et al.
-        2024, arXiv:2408.15664). Among equals the lower number comes first. Sums below 2**-14 do not normalise.
+        2024, arXiv:2408.15664). scales: f32[num_experts], what each expert's weight is multiplied by at last (Gemma 4).
+        Among equals the lower number comes first. Sums below 2**-14 do not normalise.
         """
         assert logits.width == routing.num_experts and routing.scores in SCORES
-        return self._append("route", (logits,), 2 * routing.num_used, (bias,), routing=routing)
+        attributes = {"routing": routing, "bias": bias is not None, "scales": scales is not None}
+        return self._append("route", (logits,), 2 * routing.num_used, (bias, scales), **attributes)
 
     def experts(
         self,

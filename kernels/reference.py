@@ -55,15 +55,19 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "embed":
             return embed(ids, w[0], a["scale"])
         case "rms_norm":
-            return rms_norm(x[0], w[0], a["epsilon"], a["groups"])
+            return rms_norm(x[0], w[0] if w else np.ones(1, np.float32), a["epsilon"], a["groups"])
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
             rows = slice(a["start"], a["start"] + op.output.width)
             return linear(x[0], np.atleast_2d(w[0])[rows], w[1][rows] if a["bias"] else None)
+        case "head_linear":
+            return head_linear(x[0], w[0])
+        case "join_heads":
+            return join_heads(x, a["num_heads"], a["parts"])
         case "rope":
-            last = len(ids) if a["last_position"] is None else a["last_position"]
-            return rope(x[0], a["num_heads"], a["rope"], np.minimum(np.arange(len(ids)), last), w[0] if w else None)
+            factors, last = w[0] if w else None, a["last_position"]
+            return rope(x[0], a["num_heads"], a["rope"], np.arange(len(ids)), factors, last)
         case "attention":
             layer, sink_q = program.cache_layers[a["layer"]], x[3] if len(x) > 3 else None
             scale, cap, sinks = a["scale"], a["softcap"], w[0] if w else None
@@ -75,13 +79,13 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "multiply":
             return multiply(x[0], x[1])
         case "scale":
-            return multiply(x[0], np.full((1, 1), a["factor"], np.float32))
+            return multiply(x[0], np.float32(a["factor"]) * (w[0].reshape(1, 1) if w else np.ones((1, 1), np.float32)))
         case "softcap":
             return softcap(x[0], a["cap"])
         case "columns":
             return x[0][:, a["start"] : a["start"] + op.output.width]
         case "route":
-            return route(x[0], a["routing"], w[0] if w else None)
+            return route(x[0], a["routing"], w[0] if a["bias"] else None, w[-1] if a["scales"] else None)
         case "experts":
             return experts(x[0], x[1], w[: a["matrices"]], w[a["matrices"] :], a["ffn"], a["activation"])
         case "add":
@@ -123,15 +127,38 @@ def linear(x: Floats, weight: Floats, bias: Floats | None = None) -> Floats:
     return out if bias is None else add(out, bias)
 
 
-def rope(x: Floats, num_heads: int, rope: Rope, positions: Integers, factors: Floats | None = None) -> Floats:
-    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T]."""
+def head_linear(x: Floats, weight: Floats) -> Floats:
+    """Head h of x f32[T, H * K] @ weight f32[H, N, K][h].T: f32[T, H * N]."""
+    heads = x.reshape(len(x), len(weight), weight.shape[2])
+    out = np.stack([heads[:, h] @ weight[h].T for h in range(len(weight))], axis=1)
+    return out.reshape(len(x), -1)
+
+
+def join_heads(x: Sequence[Floats], num_heads: int, parts: Sequence[tuple[int, int, int]]) -> Floats:
+    """Columns of each value's heads side by side, head by head; parts: of each value its heads, first column and columns."""
+    some = []
+    for value, (heads, start, width) in zip(x, parts, strict=True):
+        columns = value.reshape(len(value), heads, -1)[:, :, start : start + width]
+        some.append(np.broadcast_to(columns, (len(value), num_heads, width)))
+    return np.concatenate(some, axis=2).reshape(len(x[0]), -1)
+
+
+def rope(
+    x: Floats,
+    num_heads: int,
+    rope: Rope,
+    positions: Integers,
+    factors: Floats | None = None,
+    last_position: int | None = None,
+) -> Floats:
+    """Turn the pairs of each head of x f32[T, H * D] by the angles of positions i64[T], those of last_position at most."""
     out: Floats = x.reshape(len(x), num_heads, x.shape[1] // num_heads).copy()
     if rope.pairs == "adjacent":
         left, right = out[..., 0 : rope.dim : 2], out[..., 1 : rope.dim : 2]
     else:
         assert rope.pairs == "halves", rope.pairs
         left, right = out[..., : rope.dim // 2], out[..., rope.dim // 2 : rope.dim]
-    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors))
+    cos, sin = (table[:, None, :] for table in cos_sin(rope, positions.astype(np.int64), factors, last_position))
     left[:], right[:] = left * cos - right * sin, right * cos + left * sin  # both right sides before either is written
     return out.reshape(x.shape)
 
@@ -148,7 +175,7 @@ def attention(
     sinks: Floats | None = None,
     sink_q: Floats | None = None,
 ) -> Floats:
-    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k and v f32[T, G * D].
+    """softmax(scale q k^T) v, head by head, over the positions in reach: q f32[T, H * D], k f32[T, G * D], v f32[T, G * D'].
 
     sinks: f32[H], a score of a token without a value. sink_q: f32[T, H * D], for sink tokens that have left the window.
     """
@@ -156,11 +183,11 @@ def attention(
     q = q.reshape(tokens, num_heads, layer.head_dim)
     sink_q = q if sink_q is None else sink_q.reshape(q.shape)
     k = k.reshape(tokens, layer.num_kv_heads, layer.head_dim)
-    v = v.reshape(tokens, layer.num_kv_heads, layer.head_dim)
+    v = v.reshape(tokens, layer.num_kv_heads, layer.dims[1])
     distance = np.arange(tokens)[:, None] - np.arange(tokens)[None, :]
     in_window = (distance >= 0) & (distance < (layer.window or tokens + 1))
     is_sink = (distance >= 0) & ~in_window & (np.arange(tokens) < layer.num_sink_tokens)[None, :]
-    out: Floats = np.empty_like(q)
+    out: Floats = np.empty((tokens, num_heads, layer.dims[1]), np.float32)
     for head in range(num_heads):
         group = head // (num_heads // layer.num_kv_heads)
         scores = np.where(is_sink, sink_q[:, head] @ k[:, group].T, q[:, head] @ k[:, group].T) * np.float32(scale)
@@ -170,7 +197,7 @@ def attention(
         if sinks is not None:
             scores = np.concatenate([scores, np.full((tokens, 1), sinks[head], np.float32)], axis=1)
         out[:, head] = softmax(scores)[:, :tokens] @ v[:, group]
-    return out.reshape(tokens, num_heads * layer.head_dim)
+    return out.reshape(tokens, num_heads * layer.dims[1])
 
 
 def softmax(scores: Floats) -> Floats:
@@ -241,8 +268,8 @@ def gelu(x: Floats) -> Floats:
     return out
 
 
-def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Floats:
-    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E] and bias f32[E]."""
+def route(logits: Floats, routing: Routing, bias: Floats | None = None, scales: Floats | None = None) -> Floats:
+    """Experts f32[T, U] and their weights f32[T, U], side by side, from logits f32[T, E], bias and scales f32[E]."""
     scores = logits
     if routing.scores != "softmax_of_used":
         scores = softmax(logits) if routing.scores == "softmax" else sigmoid(logits)
@@ -260,7 +287,9 @@ def route(logits: Floats, routing: Routing, bias: Floats | None = None) -> Float
         weights = softmax(weights)
     if routing.normalised:
         weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(2**-14))
-    return np.concatenate([chosen.astype(np.float32), weights * np.float32(routing.scale)], axis=1)
+    weights = weights * np.float32(routing.scale)
+    weights = weights if scales is None else multiply(weights, scales[chosen])
+    return np.concatenate([chosen.astype(np.float32), weights], axis=1)
 
 
 def experts(

@@ -1,4 +1,4 @@
-"""How fast each pair of a head turns: inverse frequencies, linear and YaRN scaling, cos and sin tables of positions.
+"""How fast each pair of a head turns: inverse frequencies, linear and YaRN scaling, temperature, tables of cos and sin.
 
 The maths is llama.cpp's (ggml's rope_yarn). Angles are computed in float64 and rounded to float32 once, because an
 angle of 100,000 radians has no float32 worth a cosine. Rotates nothing: that is each backend's `rope`.
@@ -40,14 +40,16 @@ def inverse_frequencies(rope: Rope, factors: NDArray[np.float32] | None = None) 
 def _yarn_ramp(rope: Rope) -> NDArray[np.float64]:
     """Per pair 1 where it turns more than beta_fast times in the original context (kept), 0 below beta_slow (scaled).
 
-    Peng et al. 2023, section 3.2; the corners are rounded outwards to whole pairs, as llama.cpp does.
+    Peng et al. 2023, section 3.2; the corners are rounded outwards to whole pairs unless yarn_truncate is off.
     """
 
     def corner(turns: float) -> float:
         return rope.dim * math.log(rope.original_context / (turns * 2 * math.pi)) / (2 * math.log(rope.base))
 
-    low = max(0.0, math.floor(corner(rope.yarn_beta_fast)))
-    high = min(rope.dim - 1.0, math.ceil(corner(rope.yarn_beta_slow)))
+    low, high = corner(rope.yarn_beta_fast), corner(rope.yarn_beta_slow)
+    if rope.yarn_truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(0.0, low), min(rope.dim - 1.0, high)
     pair = np.arange(rope.dim // 2, dtype=np.float64)
     return 1.0 - np.clip((pair - low) / max(0.001, high - low), 0.0, 1.0)
 
@@ -60,9 +62,18 @@ def magnitude(rope: Rope) -> float:
 
 
 def cos_sin(
-    rope: Rope, positions: NDArray[np.int64], factors: NDArray[np.float32] | None = None
+    rope: Rope,
+    positions: NDArray[np.int64],
+    factors: NDArray[np.float32] | None = None,
+    last_position: int | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines of positions i64[T], each f32[T, dim / 2], times the magnitude."""
-    angles = np.asarray(positions, np.float64)[:, None] * inverse_frequencies(rope, factors)
-    size = magnitude(rope)
+    """Cosines and sines of positions i64[T], each f32[T, dim / 2], times the magnitude.
+
+    Positions beyond last_position turn as if they were there, but have the temperature of where they are.
+    """
+    turned = np.asarray(positions if last_position is None else np.minimum(positions, last_position), np.float64)
+    angles = turned[:, None] * inverse_frequencies(rope, factors)
+    size: float | NDArray[np.float64] = magnitude(rope)
+    if rope.temperature != 0.0:
+        size = size * (1.0 + rope.temperature * np.log1p(positions // rope.temperature_length))[:, None]
     return (np.cos(angles) * size).astype(np.float32), (np.sin(angles) * size).astype(np.float32)

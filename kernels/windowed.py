@@ -29,9 +29,10 @@ def with_window(program: Program, window: int, num_sink_tokens: int) -> Program:
     layers, ops = list(program.cache_layers), list[Op]()
     turned: dict[tuple[int, int], Op] = {}  # by the rope op's output and the last position
     for op in program.ops:
-        if op.name == "attention" and _sees_more(layers[op.attributes["layer"]], window):
+        # An op that reads another's layer finds that one limited already, so the layers of the program count.
+        if op.name == "attention" and _sees_more(program.cache_layers[op.attributes["layer"]], window):
             index, rope = op.attributes["layer"], maker[op.inputs[0].index]
-            layers[index] = layer = _limit(layers[index], window, num_sink_tokens)
+            layers[index] = layer = _limit(program.cache_layers[index], window, num_sink_tokens)
             if layer.num_sink_tokens and rope.name == "rope":
                 key = rope.output.index, window + layer.num_sink_tokens - 1
                 if key not in turned:

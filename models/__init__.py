@@ -13,7 +13,30 @@ from typing import Any, Protocol
 
 from ..errors import UnsupportedError
 from ..kernels.ops import Program
-from . import gemma3, granitemoe, llama, olmoe, qwen2, qwen2moe, qwen3, qwen3moe
+from . import (
+    cohere2,
+    deepseek2,
+    gemma,
+    gemma2,
+    gemma3,
+    gemma4,
+    glm4,
+    gpt_oss,
+    granite,
+    granitemoe,
+    llama,
+    mistral3,
+    olmo2,
+    olmoe,
+    phi3,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from .hparams import HParams
 from .weights import HasShape
 
@@ -28,14 +51,28 @@ class Architecture(Protocol):
 
 
 _MODULES: dict[str, Architecture] = {
+    "cohere2": cohere2,
+    "deepseek2": deepseek2,
+    "gemma": gemma,
+    "gemma2": gemma2,
     "gemma3": gemma3,
+    "gemma4": gemma4,
+    "glm4": glm4,
+    "gpt-oss": gpt_oss,
+    "granite": granite,
     "granitemoe": granitemoe,
     "llama": llama,
+    "mistral3": mistral3,
+    "olmo2": olmo2,
     "olmoe": olmoe,
+    "phi3": phi3,
     "qwen2": qwen2,
     "qwen2moe": qwen2moe,
     "qwen3": qwen3,
     "qwen3moe": qwen3moe,
+    "smollm3": smollm3,
+    "stablelm": stablelm,
+    "starcoder2": starcoder2,
 }
 ARCHITECTURES = tuple(_MODULES)
 

@@ -8,6 +8,7 @@ what, stands in its own file. Knows no numbers and no backend. Next hop: `kernel
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from ..errors import UnsupportedError
@@ -23,7 +24,7 @@ _EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer
 class Blocks:
     """Writes one network. `h` its metadata, `w` its weights, `b` the builder for all that is not shared.
 
-    norm: "rms" or "layer". kv_heads: of each layer. Every method raises ModelFileError or UnsupportedError that names the
+    norm: "rms" or "layer". Every method raises ModelFileError or UnsupportedError that names the
     key or tensor at fault.
     """
 
@@ -38,22 +39,30 @@ class Blocks:
         self._metadata, self._architecture, self._norm = metadata, architecture, norm
         self.num_layers, self.hidden = self.h.num_layers(), self.h.integer("embedding_length")
         self.num_heads = self.h.integer("attention.head_count")
-        self.kv_heads = self.h.kv_heads(self.num_layers, self.num_heads)
-        self.head_dim = self.h.head_dim(self.hidden, self.num_heads)
         self.epsilon = self.h.number(_EPSILON[norm])
-        self._vocab_size = self.w.vocab_size(metadata, EMBEDDING)
+        self.vocab_size = self.w.vocab_size(metadata, EMBEDDING)
+
+    @cached_property
+    def kv_heads(self) -> list[int]:
+        """Heads of keys and values of each layer."""
+        return self.h.kv_heads(self.num_layers, self.num_heads)
+
+    @cached_property
+    def head_dim(self) -> int:
+        """Width of a head, where those of keys and of values are as wide."""
+        return self.h.head_dim(self.hidden, self.num_heads)
 
     def embed(self, scale: float = 1.0) -> Value:
         """The tokens' rows of the embedding, times `scale`."""
-        return self.b.embed(self.w.require(EMBEDDING, self._vocab_size, self.hidden), self.hidden, scale)
+        return self.b.embed(self.w.require(EMBEDDING, self.vocab_size, self.hidden), self.hidden, scale)
 
-    def norm(self, x: Value, name: str, groups: int = 1) -> Value:
-        """Norm each of `groups` equal parts of a row; all parts share the weight `name`."""
-        width = x.width // groups
-        weight = self.w.require(f"{name}.weight", width)
+    def norm(self, x: Value, name: str, groups: int = 1, is_shared: bool = True) -> Value:
+        """Norm each of `groups` equal parts of a row; all parts share the weight `name`, or a layer norm has one for each."""
+        shape = (x.width // groups,) if is_shared else (groups, x.width // groups)
+        weight = self.w.require(f"{name}.weight", *shape)
         if self._norm == "rms":
             return self.b.rms_norm(x, weight, self.epsilon, groups)
-        return self.b.layer_norm(x, weight, self.w.optional(f"{name}.bias", width), self.epsilon, groups)
+        return self.b.layer_norm(x, weight, self.w.optional(f"{name}.bias", *shape), self.epsilon, groups)
 
     def linear(self, x: Value, name: str, width: int, start: int = 0, rows: int | None = None) -> Value:
         """x times the matrix `name`, plus its bias if the file has one.
@@ -86,7 +95,7 @@ class Blocks:
         rope: Rope | None,
         *,
         q_rope: Rope | None = None,
-        qk_norm: Literal["heads", "rows"] | None = None,
+        qk_norm: Literal["heads", "own heads", "rows"] | None = None,
         window: int | None = None,
         scale: float | None = None,
         softcap: float = 0.0,
@@ -95,14 +104,14 @@ class Blocks:
         """Self-attention of layer i, its output matrix included.
 
         rope: None leaves queries and keys unturned. q_rope: of the queries, if they turn otherwise than the keys. qk_norm:
-        norm queries and keys before they turn, each head by itself or the heads together. scale: of the scores, 1 /
-        sqrt(head_dim) if None. window, softcap, sinks: as the op `attention` has them.
+        norm queries and keys before they turn, each head by itself (with its own weights) or the heads together. scale: of
+        the scores, 1 / sqrt(head_dim) if None. window, softcap, sinks: as the op `attention` has them.
         """
         q, k, v = self.qkv(x, i)
         heads, kv_heads = self.num_heads, self.kv_heads[i]
         if qk_norm is not None:
-            q = self.norm(q, f"blk.{i}.attn_q_norm", heads if qk_norm == "heads" else 1)
-            k = self.norm(k, f"blk.{i}.attn_k_norm", kv_heads if qk_norm == "heads" else 1)
+            q = self.norm(q, f"blk.{i}.attn_q_norm", 1 if qk_norm == "rows" else heads, qk_norm != "own heads")
+            k = self.norm(k, f"blk.{i}.attn_k_norm", 1 if qk_norm == "rows" else kv_heads, qk_norm != "own heads")
         if rope is not None:
             q, k = self.b.rope(q, heads, q_rope or rope), self.b.rope(k, kv_heads, rope)
         layer = CacheLayer(kv_heads, self.head_dim, window)
@@ -129,8 +138,8 @@ class Blocks:
         scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap.
         """
         x = self.norm(x, "output_norm")
-        output = self.w.optional("output.weight", self._vocab_size, self.hidden) or EMBEDDING
-        logits = self.b.linear(x, output, self._vocab_size, self.w.optional("output.bias", self._vocab_size))
+        output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING
+        logits = self.b.linear(x, output, self.vocab_size, self.w.optional("output.bias", self.vocab_size))
         if scale != 1.0:
             logits = self.b.scale(logits, scale)
         if softcap:

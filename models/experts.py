@@ -55,17 +55,26 @@ def read_mixture(
 
 
 def write_experts(
-    b: Builder, w: Weights, layer: str, x: Value, mixture: Mixture, activation: str = "silu", biased: bool = False
+    b: Builder,
+    w: Weights,
+    layer: str,
+    x: Value,
+    mixture: Mixture,
+    activation: str = "silu",
+    biased: bool = False,
+    router_x: Value | None = None,
 ) -> Value:
     """Router and experts of `layer` ("blk.3"), with gate and up in one tensor or in two.
 
-    biased: the router and the experts have biases, and they must be there. A bias of the choice alone is used if it is there.
+    biased: the router and the experts have biases, and they must be there. A bias of the choice alone is used if it is there,
+    as are scales of the weights. router_x: what the router looks at, x if None.
     """
     routing, ffn, hidden = mixture.routing, mixture.ffn, x.width
     count = routing.num_experts
     bias = w.require(f"{layer}.ffn_gate_inp.bias", count) if biased else None
-    logits = b.linear(x, w.require(f"{layer}.ffn_gate_inp.weight", count, hidden), count, bias)
-    routed = b.route(logits, routing, w.optional(f"{layer}.exp_probs_b.bias", count))
+    logits = b.linear(router_x or x, w.require(f"{layer}.ffn_gate_inp.weight", count, hidden), count, bias)
+    choice_bias, scales = (w.optional(f"{layer}.{name}", count) for name in ("exp_probs_b.bias", "ffn_down_exps.scale"))
+    routed = b.route(logits, routing, choice_bias, scales)
     down = w.require(f"{layer}.ffn_down_exps.weight", count, hidden, ffn)
     both = None if biased else w.optional(f"{layer}.ffn_gate_up_exps.weight", count, 2 * ffn, hidden)
     if both is not None:

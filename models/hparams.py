@@ -56,7 +56,8 @@ class HParams:
 
     def number_or_zero(self, key: str) -> float:
         """A finite number greater than 0; 0 if the file says so, or nothing."""
-        return self.number(key) if self.get(key) else 0.0
+        value = self.get(key)
+        return 0.0 if value is None or (isinstance(value, (int, float)) and value == 0) else self.number(key)
 
     def text(self, key: str, default: str) -> str:
         """A string."""
@@ -111,15 +112,17 @@ class HParams:
         scaling = self.text("rope.scaling.type", "linear" if factor != 1.0 else "none")
         base = self.number("rope.freq_base", 10000.0, above=1.0)
         attn_factor = self.number("rope.scaling.attn_factor", 1.0)
-        if scaling in ("none", "linear"):
+        if scaling in ("none", "linear") or (scaling == "longrope" and factors is not None):
             factor = factor if scaling == "linear" else 1.0
+            scaling = scaling if scaling == "linear" else "none"
             return Rope(dim, base, pairs, scaling, factor, yarn_attn_factor=attn_factor, factors=factors)
         if scaling != "yarn":
             raise UnsupportedError(
                 f"rope scaling of the type {_show(scaling)} ({self._prefix}.rope.scaling.type) is not supported;"
                 " edgellm knows none, linear and yarn"
             )
-        self.refuse("rope.scaling.yarn_log_multiplier", "YaRN's log multiplier")
+        # What the magnitude is divided by again (DeepSeek's mscale_all_dim; mscale itself is 1 in every file that says so).
+        attn_factor /= 1.0 + 0.1 * self.number_or_zero("rope.scaling.yarn_log_multiplier") * math.log(max(1.0, factor))
         return Rope(
             dim=dim,
             base=base,

@@ -107,7 +107,14 @@ def convert(model: Any, recipe: Any, source: Path, out: Path) -> None:
         else:
             writer.add_string(key, str(value))
 
-    kind.set_vocab = set_vocab
+    modify = kind.modify_tensors
+
+    def modify_tensors(self: Any, *args: Any) -> Any:
+        # StableLM's is a generator that returns its stacked norms instead of yielding them, so they would be lost.
+        rest = yield from modify(self, *args)
+        yield from rest or ()
+
+    kind.set_vocab, kind.modify_tensors = set_vocab, modify_tensors
     kind(folder, gguf.LlamaFileType.ALL_F32, out / "model.gguf", eager=True).write()
 
 

@@ -52,8 +52,8 @@ class KVCache:
         memory_bytes: int | None = None,
         root_key: bytes = ROOT_KEY,
     ) -> None:
-        for head_dim in dict.fromkeys(layer.head_dim for layer in layers):
-            for name in formats:
+        for dims in dict.fromkeys(layer.dims for layer in layers):
+            for name, head_dim in zip(formats, dims, strict=True):
                 cache_formats.get(name).check(head_dim)
         reaches = list_reaches(layers, max_context, prefill_chunk)
         blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes)

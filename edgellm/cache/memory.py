@@ -24,7 +24,8 @@ DEFAULT_FORMATS: Formats = (DEFAULT_CACHE_TYPE, DEFAULT_CACHE_TYPE)
 def tile_bytes(layer: CacheLayer, formats: Formats) -> tuple[int, int]:
     """Bytes of K and of V of one block of a layer, all its heads. formats: names of those of K and V."""
     k, v = (cache_formats.get(name) for name in formats)
-    return layer.num_kv_heads * k.k_tile_bytes(layer.head_dim), layer.num_kv_heads * v.v_tile_bytes(layer.head_dim)
+    k_dim, v_dim = layer.dims
+    return layer.num_kv_heads * k.k_tile_bytes(k_dim), layer.num_kv_heads * v.v_tile_bytes(v_dim)
 
 
 def total_bytes(layers: Sequence[CacheLayer], num_blocks: Sequence[int], formats: Formats) -> int:

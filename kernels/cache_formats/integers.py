@@ -22,7 +22,7 @@ from .base import TOKENS, Bytes, CacheFormat, Floats, Tiles
 from .rotation import rotate
 
 STRIPE = 16  # tokens of K, dims of V
-MAX_HEAD_DIM = 512  # a head as floats has to fit into a page of the stack
+MAX_HEAD_DIM = 576  # a head as floats has to fit into a page of the stack
 Codes = NDArray[np.int16]
 Quantise = Callable[[Floats], tuple[Codes, Any]]
 """f32[dims of a group] -> the codes, and the scale as it is stored."""

@@ -72,18 +72,18 @@ def store_kv(op, ctx, thread, chunk):
     """Put one token's K and V of one kv head into the cache.
 
     0 k, 1 bytes of a row of k, 2 v, 3 bytes of a row of v, 4 K, 5 V, 6 block tables, 7 bytes of one, 8 kept, 9 ring, 10 bytes
-    of a block, 11 of a K tile, 12 of a V tile, 13 kv heads, 14 head_dim, 15 store_k kernel, 16 store_v kernel.
+    of a block, 11 of a K tile, 12 of a V tile, 13 kv heads, 14 head_dim, 15 store_k kernel, 16 store_v kernel, 17 value_dim.
     """
-    heads, dim = arg(op, 13), arg(op, 14)
+    heads, dim, v_dim = arg(op, 13), arg(op, 14), arg(op, 17)
     row, g = chunk // heads, chunk % heads
     position = load_i64(operand(ctx, POSITIONS) + 8 * row)
     table = arg(op, 6) + load_i64(operand(ctx, SEQUENCES) + 8 * row) * arg(op, 7)
     block = _block_of(table, position // BLOCK_SIZE, arg(op, 8), arg(op, 9)) * arg(op, 10)
     slot = position % BLOCK_SIZE
     k = arg(op, 0) + row * arg(op, 1) + 4 * g * dim
-    v = arg(op, 2) + row * arg(op, 3) + 4 * g * dim
+    v = arg(op, 2) + row * arg(op, 3) + 4 * g * v_dim
     call_store(arg(op, 15), k, arg(op, 4) + block + g * arg(op, 11), slot, dim)
-    call_store(arg(op, 16), v, arg(op, 5) + block + g * arg(op, 12), slot, dim)
+    call_store(arg(op, 16), v, arg(op, 5) + block + g * arg(op, 12), slot, v_dim)
 
 
 def attend(op, ctx, thread, chunk):
@@ -92,7 +92,8 @@ def attend(op, ctx, thread, chunk):
     0 q, 1 bytes of a row of q, 2 K, 3 V, 4 block tables, 5 bytes of one, 6 kept, 7 ring, 8 bytes of a block, 9 of a K tile,
     10 of a V tile, 11 kv heads, 12 query heads of a kv head, 13 head_dim, 14 tasks, 15 window (0: none), 16 scale, 17 cap of
     scores (0: none), 18 sink tokens, 19 q for them, 20 partial rows, 21 bytes of one head in a partial row (sums, then
-    state), 22 ready, 23 score, 24 weigh kernel, 25 bytes of a row that ready writes. Scale and cap are in units of log2.
+    state), 22 ready, 23 score, 24 weigh kernel, 25 bytes of a row that ready writes, 26 value_dim. Scale and cap are in units of
+    log2.
     """
     task, g = arg(op, 14) + chunk // arg(op, 11) * 8 * TASK_WORDS, chunk % arg(op, 11)
     rows, stride = operand(task, NUM_TOKENS) * arg(op, 12), arg(op, 21) - SOFTMAX_STATE_BYTES
@@ -179,7 +180,7 @@ def _split(op, ctx, task, g, s, is_sinks, rows, next_k, q, scores, bounds, tops,
         if edge:
             _set_bounds(op, positions, start, is_sinks, rows, bounds)
         soften(scores, rows, bounds if edge else 0, rescales - PEAKS_BYTES, tops, rescales, lanes)
-        call_weigh(arg(op, 24), v, n, scores, rescales, rows, dim, sums, ahead)
+        call_weigh(arg(op, 24), v, n, scores, rescales, rows, arg(op, 26), sums, ahead)
         block = following
 
 
@@ -199,7 +200,7 @@ def _set_bounds(op, positions, start, is_sinks, rows, bounds):
 def combine(op, ctx, thread, chunk):
     """Join the partial rows of one token and head in order, and divide by the sum of weights.
 
-    0 partial rows, 1 bytes of one head in one, 2 heads, 3 head_dim, 4 where each token's partial rows are: i64[T, 3] first
+    0 partial rows, 1 bytes of one head in one, 2 heads, 3 value_dim, 4 where each token's partial rows are: i64[T, 3] first
     row, rows, rows from one to the next, 5 learned sinks f32[heads] (0: none), 6 values rotated together (0: none), 7.. out.
     """
     heads, dim, part_bytes = arg(op, 2), arg(op, 3), arg(op, 1)

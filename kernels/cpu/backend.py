@@ -288,7 +288,7 @@ def kernel_names(
 
 def _attention_width(op: Op, program: Program) -> int:
     layer = program.cache_layers[op.attributes["layer"]]
-    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.head_dim))
+    return int(op.attributes["num_heads"] * lower.partial_bytes(layer.dims[1]))
 
 
 def _partial_row_bytes(program: Program) -> int:

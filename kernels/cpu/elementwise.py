@@ -224,4 +224,19 @@ def rope(op, ctx, thread, chunk):
                 store_f32(out + 4 * i, load_f32(x + 4 * i))
 
 
-KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, rope)}
+def join_heads(op, ctx, thread, chunk):
+    """Parts of one row's heads side by side.
+
+    0 out, 1 bytes of a row, 2 bytes of a head, 3 heads; then of each of two parts: 4 its first value, 5 bytes of a row, 6
+    bytes from head to head, 7 values of a head (0: no such part).
+    """
+    for h in range(arg(op, 3)):
+        to = arg(op, 0) + chunk * arg(op, 1) + h * arg(op, 2)
+        for i in range(4, 12, 4):
+            x, n = arg(op, i) + chunk * arg(op, i + 1) + h * arg(op, i + 2), arg(op, i + 3)
+            for d in range(0, 4 * n, 32):
+                store_f32x8(to + d, load_f32x8(x + d))
+            to += 4 * n
+
+
+KERNELS = {f.__name__: f for f in (norm, layer_norm, scale, quantise, add_rows, gather, join_heads, rope)}

@@ -123,7 +123,8 @@ def route(op, ctx, thread, chunk):
     """Choose the experts of one token.
 
     0 logits, 1 bytes of a row, 2 experts, 3 used, 4 out: i32[used] numbers, f32[used] weights, 5 bytes of a row of out,
-    6 kind of scores, 7 normalised, 8 scale, 9 bias (0: none), 10 groups, 11 groups used, 12 scores that make a group's.
+    6 kind of scores, 7 normalised, 8 scale, 9 bias (0: none), 10 groups, 11 groups used, 12 scores that make a group's,
+    13 scales of the weights of each expert (0: none).
     Scratch: four rooms for as many numbers as experts, and whole vectors.
     """
     n, used, kind = arg(op, 2), arg(op, 3), arg(op, 6)
@@ -161,7 +162,10 @@ def route(op, ctx, thread, chunk):
     if arg(op, 7) != 0:
         by = max(total, _SMALLEST_SUM)
     for j in range(used):
-        store_f32(out + 4 * (used + j), load_f32(spare + 4 * j) / by * arg_f32(op, 8))
+        weight = load_f32(spare + 4 * j) / by * arg_f32(op, 8)
+        if arg(op, 13) != 0:
+            weight *= load_f32(arg(op, 13) + 4 * load_u32(out + 4 * j))
+        store_f32(out + 4 * (used + j), weight)
 
 
 # ---- which row is whose ----

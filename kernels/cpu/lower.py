@@ -6,6 +6,8 @@ weights and cache are shared by all of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,7 +44,7 @@ def kernel_names(program: Program) -> list[str]:
 class LoweredTape:
     """A tape, the records whose block table comes with each batch: (record, argument, cache group), and what others point to."""
 
-    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]], kept: list[NDArray[np.int64]]) -> None:
+    def __init__(self, tape: Tape, tables: list[tuple[int, int, int]], kept: list[NDArray[Any]]) -> None:
         self.tape, self._tables, self._kept = tape, tables, kept
         self._known: tuple[NDArray[np.int32], ...] = ()
 
@@ -87,7 +89,8 @@ def attention_scratch_bytes(program: Program, k_format: str, tokens: int) -> int
         if op.name == "attention":
             layer = program.cache_layers[op.attributes["layer"]]
             rows = tokens * (op.attributes["num_heads"] // layer.num_kv_heads)
-            row = 96 + 256 + 2 * row_stride(layer.head_dim) + cache_kernels.query_bytes(k_format, layer.head_dim) + 16
+            k_dim, v_dim = layer.dims
+            row = 96 + 256 + 2 * row_stride(v_dim) + cache_kernels.query_bytes(k_format, k_dim) + 16
             most = max(most, rows * row + 4096)
     return most
 
@@ -125,7 +128,7 @@ class _Lowering(ExpertLowering):
             for step in steps:
                 getattr(self, f"_{step.name}")(step)
         self._share_rows()
-        return LoweredTape(self.writer.finish(), self.tables, self.bounds)
+        return LoweredTape(self.writer.finish(), self.tables, [*self.bounds, *self.ones])
 
     # ---- one method per op ----
     def _embed(self, step: Step) -> None:
@@ -146,18 +149,36 @@ class _Lowering(ExpertLowering):
         self._op("embed", step, arguments)
 
     def _linear(self, step: Step) -> None:
+        out, start = self._place(step.out), step.op.attributes["start"]
+        self._product(step, self._place(step.inputs[0]).address, out.address, start, step.op.output.width)
+        if step.op.attributes["bias"]:
+            bias = address(self.m.weights.vectors[step.op.weights[1]]) + 4 * start
+            arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]
+            self.writer.op("add_rows", arguments, 1, self.rows, [step.out.index], [step.out.index])
+
+    def _head_linear(self, step: Step) -> None:
+        """A product for each head; they write parts of one buffer, which the first stands for."""
+        # Kernels of float32 rows take them to lie as far apart as they are wide: one row at a time is read of a part.
+        x, out, heads = self._place(step.inputs[0]), self._place(step.out), step.op.attributes["num_heads"]
+        width, depth = step.op.output.width // heads, step.op.inputs[0].width // heads
+        skipped = depth // 32 * 48 * self._rows_of_tile(True) if step.inputs[0].quantised else 4 * depth
+        for h in range(heads):
+            self._product(step, x.address + h * skipped, out.address + 4 * h * width, h * width, width, h == 0)
+
+    def _product(self, step: Step, from_: int, to: int, start: int, rows_of_y: int, is_first: bool = True) -> None:
+        """Rows `start`.. of a matrix times x at an address, to another; is_first: later records wait for it."""
         matrix, x, out = self.m.weights.matrices[step.op.weights[0]], self._place(step.inputs[0]), self._place(step.out)
         name, quantised = matrix.format.name.lower(), step.inputs[0].quantised
-        panels = self.panels and matrix.format.packed.panels
+        alone = step.name == "head_linear" and not quantised
+        panels = self.panels and matrix.format.packed.panels and not alone
         parts = self.m.parts if quantised else 1
-        rows = self._rows_of_tile(quantised)
+        rows = 1 if alone else self._rows_of_tile(quantised)
         x_tile = rows * (x.stride * 48 if quantised else x.stride)
-        start, rows_of_y = step.op.attributes["start"], step.op.output.width
         skipped = start // 8 * matrix.group_bytes if matrix.packed else start * matrix.format.row_bytes(matrix.width)
         arguments = [
             address(matrix.data) + skipped,
-            x.address,
-            out.address,
+            from_,
+            to,
             0,  # chunks, and where they begin: see _share_rows
             matrix.units,
             0,
@@ -175,11 +196,10 @@ class _Lowering(ExpertLowering):
         ]
         if panels:
             arguments += self._panel_arguments(matrix)
-        self.matmuls[self._op("matmul_panels" if panels else "matmul", step, arguments, 0, None)] = matrix, rows_of_y
-        if step.op.attributes["bias"]:
-            bias = address(self.m.weights.vectors[step.op.weights[1]]) + 4 * start
-            arguments = [out.address, out.stride, bias, 0, out.address, out.stride, out.stride // 128]
-            self.writer.op("add_rows", arguments, 1, self.rows, [step.out.index], [step.out.index])
+        reads = [b.index for b in step.inputs] + ([step.out.index] if step.how == slots.ADD else [])
+        writes = [step.out.index] if is_first else []
+        op = self.writer.op("matmul_panels" if panels else "matmul", arguments, 0, None, reads, writes)
+        self.matmuls[op] = matrix, rows_of_y
 
     def _rows_of_tile(self, quantised: bool) -> int:
         """Rows of activations that a tile kernel takes at once."""
@@ -216,20 +236,23 @@ class _Lowering(ExpertLowering):
     def _attention(self, step: Step) -> None:
         index, heads = step.op.attributes["layer"], step.op.attributes["num_heads"]
         layer, number = self.m.layers[index], self.m.layer_group[index]
-        kv, dim, group = layer.num_kv_heads, layer.head_dim, self.m.groups[number]
-        q, k, v, *rest = (self._place(b) for b in step.inputs)
+        kv, (dim, v_dim), group = layer.num_kv_heads, layer.dims, self.m.groups[number]
+        again = step.op.attributes["again"]  # then k and v are in the cache, and no inputs
+        q, *rest = (self._place(b) for b in step.inputs)
+        k, v, *rest = (q, q, *rest) if again else rest
         formats = self.m.cache_formats
         kernels = {part: self.m.kernels[name] for part, name in cache_kernels.names(*formats).items()}
-        tiles = [cache_formats.get(formats[0]).k_tile_bytes(dim), cache_formats.get(formats[1]).v_tile_bytes(dim)]
+        tiles = [cache_formats.get(formats[0]).k_tile_bytes(dim), cache_formats.get(formats[1]).v_tile_bytes(v_dim)]
         places = [*group.columns, group.block_bytes, *tiles, kv]
         # Resources beside buffers: this layer's cache, and the partial results that all layers share.
         cache, partials = -2 - index, -1
         arguments = [k.address, k.stride, v.address, v.stride, *self.m.cache_address(index), 0, 0, *places, dim]
-        arguments += [kernels["store_k"], kernels["store_v"]]
-        read = [step.inputs[1].index, step.inputs[2].index]
-        self.tables.append((self.writer.op("store_kv", arguments, kv, self.rows, read, [cache]), 6, number))
+        arguments += [kernels["store_k"], kernels["store_v"], v_dim]
+        if not again:
+            read = [step.inputs[1].index, step.inputs[2].index]
+            self.tables.append((self.writer.op("store_kv", arguments, kv, self.rows, read, [cache]), 6, number))
         scale, cap = (_in_log2(step.op.attributes[name]) for name in ("scale", "softcap"))
-        home, part = address(self.m.partials), partial_bytes(dim)
+        home, part = address(self.m.partials), partial_bytes(v_dim)
         arguments = [q.address, q.stride, *self.m.cache_address(index), 0, 0, *places, heads // kv, dim]
         arguments += [address(group.tasks), layer.window or 0, scale, cap, layer.num_sink_tokens]
         arguments += [
@@ -240,11 +263,11 @@ class _Lowering(ExpertLowering):
             kernels["score"],
             kernels["weigh"],
         ]
-        arguments += [cache_kernels.query_bytes(formats[0], dim)]
-        read = [cache, *(step.inputs[i].index for i in (0, 3)[: 1 + len(rest)])]
+        arguments += [cache_kernels.query_bytes(formats[0], dim), v_dim]
+        read = [cache, step.inputs[0].index, *(b.index for b in step.inputs[1 if again else 3 :])]
         self.tables.append((self.writer.op("attend", arguments, kv, f"tasks{number}", read, [partials]), 4, number))
         sinks = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
         rotated = int(cache_formats.get(formats[1]).rotated)
-        arguments = [home, part, heads, dim, address(group.where), sinks, rotated, *self._emit(step)]
+        arguments = [home, part, heads, v_dim, address(group.where), sinks, rotated, *self._emit(step)]
         each = heads * self.tokens_at_once
         self.writer.op("combine", arguments, heads, self.rows, [partials], [partials, step.out.index], each)

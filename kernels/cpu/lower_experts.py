@@ -66,10 +66,11 @@ class ExpertLowering(RowLowering):
 
     def _route(self, step: Step) -> None:
         logits, out, routing = self._place(step.inputs[0]), self._place(step.out), step.op.attributes["routing"]
-        bias = address(self.m.weights.vectors[step.op.weights[0]]) if step.op.weights else 0
+        vectors, has = [address(self.m.weights.vectors[name]) for name in step.op.weights], step.op.attributes
+        bias, scales = vectors[0] if has["bias"] else 0, vectors[-1] if has["scales"] else 0
         arguments = [logits.address, logits.stride, routing.num_experts, routing.num_used, out.address, out.stride]
         arguments += [_SCORES[routing.scores], int(routing.normalised), float_word(routing.scale), bias]
-        self._op("route", step, [*arguments, routing.num_groups, routing.num_groups_used, routing.group_best])
+        self._op("route", step, [*arguments, routing.num_groups, routing.num_groups_used, routing.group_best, scales])
 
     def _experts(self, step: Step) -> None:
         names, biases = self._names(step.op)

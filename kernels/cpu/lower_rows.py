@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..ops import Op
 from . import slots
 from .machine import Machine, Place, Shape
-from .memory import address
+from .memory import address, aligned_f32
 from .plan import Buffer, Step
 from .tape import TapeWriter
 
@@ -26,6 +27,7 @@ KERNELS = {
     "softcap": "softcap",
     "columns": "scale",
     "add": "add_rows",
+    "join_heads": "join_heads",
     "rope": "rope",
     "logit_rows": "gather",
 }
@@ -65,6 +67,7 @@ class RowLowering:
         self.tokens_at_once = self.tile // machine.parts if self.tile == 4 else 1
         sizes = ["tokens", "logit_tokens", *(f"tasks{i}" for i in range(len(machine.groups)))]
         self.writer = TapeWriter(machine.kernels, sizes)
+        self.ones: list[NDArray[np.float32]] = []  # weights of norms that have none
 
     def _place(self, buffer: Buffer) -> Place:
         return self.m.places[buffer.index]
@@ -96,8 +99,11 @@ class RowLowering:
     def _norm(self, step: Step) -> tuple[list[int], int]:
         """-> the arguments that both norms begin with, and the parts of a row."""
         x, parts = self._place(step.inputs[0]), step.op.attributes["groups"]
-        weight, epsilon = address(self.m.weights.vectors[step.op.weights[0]]), step.op.attributes["epsilon"]
-        return [x.address, x.stride, weight, float_word(epsilon), parts, step.out.width // parts], parts
+        width, epsilon = step.out.width // parts, step.op.attributes["epsilon"]
+        if not step.op.weights:
+            self.ones.append(aligned_f32(np.ones(width, np.float32)))
+        weight = self.m.weights.vectors[step.op.weights[0]] if step.op.weights else self.ones[-1]
+        return [x.address, x.stride, address(weight), float_word(epsilon), parts, width], parts
 
     def _rms_norm(self, step: Step) -> None:
         arguments, parts = self._norm(step)
@@ -136,7 +142,10 @@ class RowLowering:
         self._op("gated", step, arguments, -(-groups // some))
 
     def _scale(self, step: Step) -> None:
-        self._scaled(step, self._place(step.inputs[0]).address, None, step.op.attributes["factor"])
+        factor = np.float32(step.op.attributes["factor"])
+        for name in step.op.weights:
+            factor *= self.m.weights.vectors[name][0]
+        self._scaled(step, self._place(step.inputs[0]).address, None, float(factor))
 
     def _columns(self, step: Step) -> None:
         self._scaled(step, self._place(step.inputs[0]).address + 4 * step.op.attributes["start"], None, 1.0)
@@ -151,6 +160,15 @@ class RowLowering:
         x, (groups, some) = self._place(step.inputs[0]), self._groups(step.out.width)
         arguments = [x.address, x.stride, groups, some, float_word(step.op.attributes["cap"]), *self._emit(step)]
         self._op("softcap", step, arguments, -(-groups // some))
+
+    def _join_heads(self, step: Step) -> None:
+        out, heads = self._place(step.out), step.op.attributes["num_heads"]
+        arguments = [out.address, out.stride, 4 * step.op.output.width // heads, heads]
+        parts = zip(step.inputs, step.op.inputs, step.op.attributes["parts"], strict=True)
+        for buffer, value, (own, start, width) in parts:
+            x, head_bytes = self._place(buffer), 4 * value.width // own if own > 1 else 0
+            arguments += [x.address + 4 * start, x.stride, head_bytes, width]
+        self._op("join_heads", step, arguments)
 
     def _rope(self, step: Step) -> None:
         x, out = self._place(step.inputs[0]), self._place(step.out)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..ops import Op, Program, Value
+from ..ops import MULTIPLIES, Op, Program, Value
 from .slots import ADD, QUANTISE, STORE
 
 _SEND_ROWS = frozenset(
@@ -77,9 +77,14 @@ def add_hidden(plan: Plan, program: Program) -> list[Step]:
     return []
 
 
+def _without_kept(op: Op) -> Op:
+    """Attention over what an earlier op keeps reads it from the cache: nobody need hold k and v for it."""
+    return replace(op, inputs=(op.inputs[0], *op.inputs[3:])) if op.attributes.get("again") else op
+
+
 class _Planner:
     def __init__(self, program: Program, reads_int8: Callable[[str], bool]) -> None:
-        self.ops, self.output = program.ops, program.output
+        self.ops, self.output = tuple(_without_kept(op) for op in program.ops), program.output
         self.reads_int8 = reads_int8
         self.uses: dict[int, list[int]] = {op.output.index: [] for op in self.ops}
         for i, op in enumerate(self.ops):
@@ -146,7 +151,7 @@ class _Planner:
 
     def _multiplies_int8(self, op: Op, value: Value) -> bool:
         """Whether the op multiplies the value, quantised, with a matrix: its first input, if it is such an op."""
-        return op.name in ("linear", "experts") and value == op.inputs[0] and self.reads_int8(op.weights[0])
+        return op.name in (*MULTIPLIES, "experts") and value == op.inputs[0] and self.reads_int8(op.weights[0])
 
     # ---- steps ----
     def run(self) -> Plan:

@@ -44,14 +44,10 @@ class RopeTable:
 
     def take_one(self, position: int) -> None:
         """Make row 0 that of `position`: a decode step, in well under a microsecond."""
-        if self._last is not None and position > self._last:
-            position = self._last
         self._first[:] = self._page(position // PAGE)[position % PAGE]
 
     def take(self, positions: NDArray[np.int64]) -> None:
         """Make the first rows those of positions i64[T]."""
-        if self._last is not None:
-            positions = np.minimum(positions, self._last)
         pages, at = positions // PAGE, positions % PAGE
         edges = [0, *(np.flatnonzero(pages[1:] != pages[:-1]) + 1).tolist(), len(pages)]
         if len(edges) > len(pages):  # a step of many sequences: no slices, whose cost is all there is
@@ -77,7 +73,7 @@ class RopeTable:
             first, second = slice(0, None, 2), slice(1, None, 2)
         page = np.empty((PAGE, 2, self._rope.dim), np.float32)
         at = np.arange(number * PAGE, (number + 1) * PAGE, dtype=np.int64)
-        cos, sin = rope_math.cos_sin(self._rope, at, self._factors)
+        cos, sin = rope_math.cos_sin(self._rope, at, self._factors, self._last)
         page[:, 0, first] = page[:, 0, second] = cos
         page[:, 1, first], page[:, 1, second] = -sin, sin
         return page

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import formats
-from ..ops import Op, Program
+from ..ops import MULTIPLIES, Op, Program
 from .memory import SLACK, address, aligned_f32, arena
 from .panels import ROW_GROUPS, panel_bytes
 from .tape import TapeWriter
@@ -78,7 +78,7 @@ def matrices_of(op: Op) -> tuple[str, ...]:
     """The weights of an op that are matrices; the others are vectors."""
     if op.name == "experts":
         return op.weights[: op.attributes["matrices"]]
-    return op.weights[:1] if op.name in ("embed", "linear") else ()
+    return op.weights[:1] if op.name in ("embed", *MULTIPLIES) else ()
 
 
 def matrix_names(program: Program) -> list[str]:
@@ -102,7 +102,7 @@ def parts_read(program: Program) -> dict[str, float]:
     """Matrices that decoding one token multiplies with, and how much of each: of experts those that a token uses."""
     parts: dict[str, float] = {}
     for op in program.ops:
-        if op.name == "linear":
+        if op.name in MULTIPLIES:
             parts[op.weights[0]] = 1.0
         elif op.name == "experts":
             routing = op.attributes["routing"]

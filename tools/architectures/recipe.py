@@ -15,6 +15,7 @@ class Recipe:
     metadata: what the converter would have taken from files that a made-up model has not.
     tokens: length of the text; it should cross every window. is_encoder: `logits` are the last hidden states, all tokens see
     each other, and llama.cpp's are its embeddings without pooling.
+    peer_differs: why llama.cpp's answer is not the model's: its figures are printed, and nothing is asked of them.
     """
 
     config: str
@@ -24,3 +25,4 @@ class Recipe:
     metadata: dict[str, Any] = field(default_factory=dict)
     tokens: int = 200
     is_encoder: bool = False
+    peer_differs: str = ""

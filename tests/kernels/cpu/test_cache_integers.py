@@ -15,7 +15,7 @@ from edgellm.kernels.cpu.memory import address, aligned
 
 LAYOUTS: dict[str, integers.Layout] = {"i16": i16.LAYOUT, "q8_0": q8_0.LAYOUT, "q4_h": q4_h.LAYOUT}
 TURNS = {"i16": (0, 0), "q8_0": q8_0.TURNS, "q4_h": q4_h.TURNS}
-DIMS = (8, 24, 40, 64, 80, 96, 128, 256, 512)
+DIMS = (8, 24, 40, 64, 80, 96, 128, 256, 512, 576)
 each_format = pytest.mark.parametrize("name", LAYOUTS)
 each_level = pytest.mark.parametrize("level", cpu.LEVEL_NAMES)
 

@@ -130,6 +130,7 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
     rng, numbers, source, b = random.Random(seed), np.random.default_rng(seed), programs.MemorySource(), Builder()
     widths = rng.sample([32, 40, 64, 96, 256], 2)
     values: list[Value] = []
+    kept: list[tuple[Value, int, int]] = []  # what attention ops gave, their kv heads and how wide these are
 
     def weight(rows: int, columns: int) -> str:
         fit = [f for f in ("F32", "F16", "Q8_0", "Q5_0", "Q4_1") if f in ("F32", "F16") or columns % 32 == 0]
@@ -143,26 +144,28 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         return rng.choice([v for v in values if width is None or v.width == width])
 
     def grow() -> Value:
-        kinds = ["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention", "rows", "rows"]
+        kinds = ["linear", "linear", "norm", "add", "add", "gated", "add_linear", "attention", "again", "rows", "rows"]
         kind, x = rng.choice(kinds), pick()
         if kind == "linear":
             width = rng.choice(widths)
-            return b.linear(x, weight(width, x.width), width, vector(width) if rng.random() < 0.3 else None)
+            start = rng.choice([0, 0, 8, 40])  # rows of a larger matrix
+            rows, bias = start + width + rng.choice([0, 5]), rng.random() < 0.3
+            return b.linear(x, weight(rows, x.width), width, vector(rows) if bias else None, start)
         if kind == "norm":
             groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
-            return b.rms_norm(x, vector(x.width // groups), 1e-5, groups)
+            return b.rms_norm(x, rng.choice([None, vector(x.width // groups)]), 1e-5, groups)
         if kind == "add":
             return b.add(x, pick(x.width))
         if kind == "gated":
             return b.gated(x, pick(x.width), rng.choice(ACTIVATIONS))
         if kind == "rows":
-            return rows(x)
+            return by_rows(x)
         if kind == "add_linear":
             y = b.linear(x, weight(x.width, x.width), x.width)
             return b.add(*rng.sample([x, y], 2))
-        return attend(x)
+        return again(x) if kind == "again" else attend(x)
 
-    def rows(x: Value) -> Value:
+    def by_rows(x: Value) -> Value:
         kind = rng.choice(["layer_norm", "activate", "multiply", "scale", "softcap", "columns"])
         if kind == "layer_norm":
             groups = rng.choice([g for g in (1, 1, 2, 4) if x.width % g == 0])
@@ -173,9 +176,9 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if kind == "multiply":
             return b.multiply(x, rng.choice([pick(x.width), b.activate(b.linear(x, weight(1, x.width), 1), "sigmoid")]))
         if kind == "columns":
-            width = rng.choice([w for w in widths if w <= x.width])
+            width = rng.choice([w for w in (8, *widths) if w <= x.width])
             return b.columns(x, 8 * rng.randint(0, (x.width - width) // 8), width)
-        return b.scale(x, 0.7) if kind == "scale" else b.softcap(x, 3.0)
+        return b.scale(x, 0.7, rng.choice([None, vector(1)])) if kind == "scale" else b.softcap(x, 3.0)
 
     def attend(x: Value) -> Value:
         kv, shared, dim = rng.choice([1, 2]), rng.choice([1, 3]), rng.choice([8, 32, 48])
@@ -185,7 +188,14 @@ def make_random(seed: int) -> tuple[Program, programs.MemorySource]:
         if rng.random() < 0.5:  # another reads what is turned
             values.append(b.rope(q, kv * shared, rope, rng.choice([None, 0, 9, 70])))
         q, k = b.rope(q, kv * shared, rope), b.rope(k, kv, rope)
-        return b.attention(q, k, v, kv * shared, layer, dim**-0.5)
+        y = b.attention(q, k, v, kv * shared, layer, dim**-0.5)
+        kept.append((y, kv, dim))
+        return y
+
+    def again(x: Value) -> Value:
+        first, kv, dim = rng.choice(kept)
+        heads = kv * rng.choice([1, 2])
+        return b.attention_again(b.linear(x, weight(heads * dim, x.width), heads * dim), first, heads, dim**-0.5)
 
     values.append(b.embed(weight(VOCAB, widths[0]), widths[0], 4.0))
     values.append(attend(values[0]))

@@ -1,0 +1,29 @@
+"""StableLM (Tow et al. 2023; Stable LM 2, Bellagente et al. 2024, arXiv:2402.17834): layer norms, a quarter of each head turns.
+The 12B model norms each query and key head by weights of its own, and adds attention and feed-forward network to the same input.
+
+Describes the network once, as a Program; knows no numbers and no backend. Next hop: `blocks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..kernels.ops import Program
+from .blocks import Blocks
+from .weights import HasShape
+
+
+def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
+    """Write the network of a stablelm file; ModelFileError or UnsupportedError name the key or tensor at fault."""
+    n = Blocks(metadata, tensors, "stablelm", norm="layer")
+    rope = n.h.rope(n.head_dim, "halves")
+    x = n.embed()
+    for i in range(n.num_layers):
+        # use_parallel_residual is in the file too, but old converters wrote it wrongly: the second norm decides.
+        is_parallel = not n.w.has(f"blk.{i}.ffn_norm.weight")
+        y = n.norm(x, f"blk.{i}.attn_norm")
+        has_norms = n.w.has(f"blk.{i}.attn_q_norm.weight")
+        x = n.b.add(x, n.attention(y, i, rope, qk_norm="own heads" if has_norms else None))
+        x = n.b.add(x, n.ffn(y if is_parallel else n.norm(x, f"blk.{i}.ffn_norm"), i, "silu"))
+    return n.finish(x)
