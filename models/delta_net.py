@@ -44,7 +44,7 @@ def build(
         x = n.b.add(x, delta_rule(n, y, i, adjacent) if is_recurrent[i] else gated_attention(n, y, i, rope))
         x = n.b.add(x, feed_forward(n, n.norm(x, f"blk.{i}.post_attention_norm"), i))
     for i in range(n.num_layers - num_guessers, n.num_layers):
-        n.w.ignore(f"blk.{i}.")  # they guess the token after the next (multi-token prediction), from the hidden states
+        n.w.skip(f"blk.{i}.")  # they guess the token after the next (multi-token prediction), from the hidden states
     return n.finish(x)
 
 

@@ -19,12 +19,9 @@ writers = pytest.mark.parametrize("name", [name for name in stored.NAMES if name
 encoders = pytest.mark.parametrize("name", stored.ENCODERS)
 MAX_ERROR = 1e-4
 """Of the largest logit: float32 in another order."""
-MAX_Q8_ERROR = 0.05
-"""Of the logits' standard deviation, root mean square: activations of 8 bits."""
-MAX_PRECISE_ERROR = 0.01
-"""The same of activations of 15 bits, with experts."""
-NOISE = {"deepseek2": 12, "deepseek2-v3": 2, "gpt-oss": 5}
-"""Times as much: of 26 layers, and where attention or the choice of experts is nearly one of one."""
+MAX_ERRORS = {("F32", False): 0.005, ("Q8_0", True): 0.01, ("Q8_0", False): 0.05}
+"""Of the logits' standard deviation, root mean square, by format and whether activations have 15 bits: keys and values of 16 bits
+in the cache, and 15 or 8 bits of activations."""
 
 
 @pytest.fixture(scope="module")
@@ -42,25 +39,25 @@ def test_the_reference_says_what_transformers_says(name: str, files: Path) -> No
 
 
 @architectures
-@pytest.mark.parametrize("form", ["F32", "Q8_0"])
-def test_the_cpu_says_what_the_reference_says(name: str, form: str, files: Path) -> None:
+@pytest.mark.parametrize(("form", "precise"), MAX_ERRORS)
+def test_the_cpu_says_what_the_reference_says(name: str, form: str, precise: bool, files: Path) -> None:
+    """With experts a rounding may send a token elsewhere, where two are about as good: its row then says something else, and so
+    do all later ones where layers have a state. So the median row counts there, and 8 bits say nothing."""
     ids, rows, _ = stored.expected(name)
     path = stored.unpack(name, files)
     if form != "F32":
         path = stored.requantise(path, files / f"{name}.{form}.gguf", form)
     with open_gguf(path) as file:
-        expected = stored.run_reference(file, ids, rows)
         has_experts = any(op.name == "experts" for op in stored.build(file).ops)
-    # Where two experts are about as good, a rounding sends a token elsewhere, and its row says something else.
-    for precise, most, of_rows in ((False, MAX_Q8_ERROR, np.median), (True, MAX_PRECISE_ERROR, np.max)):
-        if precise and not has_experts:
-            break
-        options = {"precise": precise, "spec": "off", "cache_type_k": "f16", "cache_type_v": "f16"}
-        with LLM.load(path, threads=2, **options) as llm:
-            found = stored.answer(llm, ids)[rows]
-        errors = np.sqrt(np.mean(np.square(found - expected), axis=1)) / expected.std()
-        error = of_rows(errors) if has_experts else np.sqrt(np.mean(np.square(errors)))
-        assert error <= most * NOISE.get(name, 1), f"{error:.4f} of the logits' deviation"
+        if has_experts and (form, precise) == ("Q8_0", False):
+            return
+        expected = stored.run_reference(file, ids, rows)
+    options = {"precise": precise, "spec": "off", "cache_type_k": "f16", "cache_type_v": "f16"}
+    with LLM.load(path, threads=2, **options) as llm:
+        found = stored.answer(llm, ids)[rows]
+    errors = np.sqrt(np.mean(np.square(found - expected), axis=1)) / expected.std()
+    error = np.median(errors) if has_experts else np.sqrt(np.mean(np.square(errors)))
+    assert error <= MAX_ERRORS[form, precise], f"{error:.4f} of the logits' deviation"
 
 
 @encoders
