@@ -46,11 +46,14 @@ def test_the_cpu_says_what_the_reference_says(name: str, form: str, files: Path)
         path = stored.requantise(path, files / f"{name}.{form}.gguf", form)
     with open_gguf(path) as file:
         expected = stored.run_reference(file, ids, rows)
-        has_experts = any(op.name == "experts" for op in stored.build(file).ops)
+        program = stored.build(file)
+    has_experts = any(op.name == "experts" for op in program.ops)
     # Where two experts are about as good, a rounding sends a token elsewhere, and its row says something else.
     for precise, most, of_rows in ((False, MAX_Q8_ERROR, np.median), (True, MAX_PRECISE_ERROR, np.max)):
         if precise and not has_experts:
             break
+        if not precise and has_experts and program.state_layers:
+            continue  # what that token leaves in the states, all rows after it read
         options = {"precise": precise, "spec": "off", "cache_type_k": "f16", "cache_type_v": "f16"}
         with LLM.load(path, threads=2, **options) as llm:
             found = llm.logits([int(i) for i in ids])[rows]
