@@ -42,7 +42,7 @@ class Blocks:
         self.num_heads = self.h.integer("attention.head_count")
         self._least_kv_heads = 0 if some_without_attention else 1
         self.epsilon = self.h.number(_EPSILON[norm])
-        self._vocab_size = self.w.vocab_size(metadata, EMBEDDING)
+        self.vocab_size = self.w.vocab_size(metadata, EMBEDDING)
 
     @cached_property
     def kv_heads(self) -> list[int]:
@@ -56,7 +56,7 @@ class Blocks:
 
     def embed(self, scale: float = 1.0) -> Value:
         """The tokens' rows of the embedding, times `scale`."""
-        return self.b.embed(self.w.require(EMBEDDING, self._vocab_size, self.hidden), self.hidden, scale)
+        return self.b.embed(self.w.require(EMBEDDING, self.vocab_size, self.hidden), self.hidden, scale)
 
     def norm(self, x: Value, name: str, groups: int = 1, is_shared: bool = True) -> Value:
         """Norm each of `groups` equal parts of a row; all parts share the weight `name`, or a layer norm has one for each."""
@@ -135,14 +135,13 @@ class Blocks:
         return self.linear(self.b.gated(gate, up, activation), f"{layer}_down", self.hidden)
 
     def finish(self, x: Value, *, scale: float = 1.0, softcap: float = 0.0, norm: str = "output_norm") -> Program:
-        """The last norm, by the weight `norm`, and the logits, by the embedding's matrix if the file has no other: the whole
-        program.
+        """The last norm, of the weight `norm`, and the logits, by the embedding's matrix if there is no other: the program.
 
         scale, softcap: what the logits are multiplied by, and then capped at; 0: no cap.
         """
         x = self.norm(x, norm)
-        output = self.w.optional("output.weight", self._vocab_size, self.hidden) or EMBEDDING
-        logits = self.b.linear(x, output, self._vocab_size, self.w.optional("output.bias", self._vocab_size))
+        output = self.w.optional("output.weight", self.vocab_size, self.hidden) or EMBEDDING
+        logits = self.b.linear(x, output, self.vocab_size, self.w.optional("output.bias", self.vocab_size))
         if scale != 1.0:
             logits = self.b.scale(logits, scale)
         if softcap:
