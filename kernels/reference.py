@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import recurrent
-from .ops import CacheLayer, Op, Program, Rope, Routing
+from .expert_ops import Routing
+from .ops import CacheLayer, Op, Program, Rope
 from .rope import cos_sin
 
 Floats = NDArray[np.float32]

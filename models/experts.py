@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ModelFileError, UnsupportedError
-from ..kernels.ops import Builder, Routing, Value
+from ..kernels.expert_ops import Routing
+from ..kernels.ops import Builder, Value
 from .hparams import HParams
 from .weights import Weights
 

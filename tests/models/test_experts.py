@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgellm.errors import ModelFileError, UnsupportedError
-from edgellm.kernels.ops import Routing
+from edgellm.kernels.expert_ops import Routing
 
 EXPERTS = {"expert_count": 8, "expert_used_count": 2}
 

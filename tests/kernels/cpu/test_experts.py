@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from edgellm.kernels import reference
 from edgellm.kernels.cpu import lower_experts, weights
 from edgellm.kernels.cpu.memory import address
-from edgellm.kernels.ops import GATED_ACTIVATIONS, Builder, CacheLayer, Program, Routing
+from edgellm.kernels.expert_ops import Routing
+from edgellm.kernels.ops import GATED_ACTIVATIONS, Builder, CacheLayer, Program
 
 HIDDEN, FFN, VOCAB = 256, 256, 61
 ROUTINGS = {
