@@ -17,7 +17,6 @@ from .weights import HasShape
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of an lfm2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "lfm2", some_without_attention=True)
-    n.last_norm = "token_embd_norm"
     return write_network(n, lambda y, i: n.ffn(y, i, "silu"))
 
 
@@ -25,6 +24,7 @@ def write_network(n: Blocks, ffn: Callable[[Value, int], Value]) -> Program:
     """Everything but what follows the norm before the feed-forward network of layer i, which `ffn` writes."""
     if not n.h.boolean("attention.causal", True):
         raise UnsupportedError("encoders of this family (attention.causal = false) are not supported")
+    n.last_norm = "token_embd_norm"
     rope, num_taps = n.h.rope(n.head_dim, "halves"), n.h.integer("shortconv.l_cache", low=2, high=64)
     window = n.h.integer("attention.sliding_window", 0, low=0) or None
     x = n.embed()
