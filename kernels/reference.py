@@ -43,14 +43,14 @@ def run(
     """
     ids = np.asarray(token_ids, np.int64)
     types = np.zeros(len(ids), np.int64) if token_types is None else np.asarray(token_types, np.int64)
-    indices = {"token_ids": ids, "positions": np.arange(len(ids)), "token_types": types}
+    indices = {"positions": np.arange(len(ids)), "token_types": types}
     rows = np.arange(len(ids)) if logit_rows is None else np.asarray(logit_rows, np.int64)
     last_use = {value.index: i for i, op in enumerate(program.ops) for value in op.inputs}
     values: dict[int, Floats] = {}
     for i, op in enumerate(program.ops):
         inputs = [values[value.index] for value in op.inputs]
         named = [weights[name] for name in op.weights]
-        if op.name == "embed":
+        if op.name == "embed" and op.attributes["by"] != "token_ids":
             values[op.output.index] = embed(indices[op.attributes["by"]], named[0], op.attributes["scale"])
         elif op.name == "adapter_scale":
             scales = np.full(len(inputs[0]), adapter_scales[op.attributes["adapter"]], np.float32)
@@ -67,13 +67,14 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
     """Call the function of one op with its inputs x, its weights w and its attributes."""
     a = op.attributes
     match op.name:
+        case "embed":
+            return embed(ids, w[0], a["scale"])
         case "rms_norm":
             return rms_norm(x[0], w[0] if w else np.ones(1, np.float32), a["epsilon"], a["groups"])
         case "layer_norm":
             return layer_norm(x[0], w[0], w[1] if a["bias"] else None, a["epsilon"], a["groups"])
         case "linear":
-            part = slice(a["start"], a["start"] + op.output.width)
-            return linear(x[0], np.atleast_2d(w[0])[part], w[1][part] if a["bias"] else None)
+            return linear(x[0], *_part_of([np.atleast_2d(w[0]), *w[1:]], a["start"], op.output.width))
         case "head_linear":
             return head_linear(x[0], w[0])
         case "join_heads":
@@ -113,6 +114,11 @@ def _apply(op: Op, x: list[Floats], w: list[Floats], program: Program, ids: Inte
         case "logit_rows":
             return logit_rows(x[0], rows)
     raise AssertionError(f"the op {op.name} has no meaning here")
+
+
+def _part_of(weights: list[Floats], start: int, count: int) -> list[Floats]:
+    """The rows of a matrix and the numbers of its bias that an op uses; mostly all of them, and the very arrays."""
+    return [w if len(w) == count else w[start : start + count] for w in weights]
 
 
 def embed(rows: Integers, table: Floats, scale: float) -> Floats:

@@ -219,7 +219,7 @@ def sampling_params(args: Namespace) -> SamplingParams:
     breakers = SamplingParams().dry_breakers if args.dry_breakers is None else args.dry_breakers
     breakers = () if list(breakers) == ["none"] else tuple(breakers)
     given = {"logit_bias": dict(map(bias, args.logit_bias)), "dry_breakers": breakers, **form_fields(args)}
-    return _made_of(SamplingParams, args, **given)
+    return _made_of(SamplingParams, args, lora=None, **given)  # --lora loads adapters; each answer gets them as loaded
 
 
 def display_name(model: str) -> str:

@@ -19,7 +19,7 @@ from edgellm.sequence import Sequence
 
 PROMPT = [(i * 37 + i // 5) % 110 + 1 for i in range(150)]
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
-SMALL = {"max_context": 256, "prefill_chunk": 64, "threads": 2}
+SMALL = {"max_context": 256, "prefill_chunk": 64, "threads": 2, "spec": "off"}
 
 
 @pytest.fixture(scope="module")

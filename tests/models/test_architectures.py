@@ -19,9 +19,9 @@ writers = pytest.mark.parametrize("name", [name for name in stored.NAMES if name
 encoders = pytest.mark.parametrize("name", stored.ENCODERS)
 MAX_ERROR = 1e-4
 """Of the largest logit: float32 in another order."""
-MAX_ERRORS = {("F32", False): 0.005, ("Q8_0", True): 0.01, ("Q8_0", False): 0.05}
-"""Of the logits' standard deviation, root mean square, by format and whether activations have 15 bits: keys and values of 16 bits
-in the cache, and 15 or 8 bits of activations."""
+MAX_ERRORS = {("F32", False): 0.005, ("Q8_0", True): 0.01, ("Q8_0", False): 0.1}
+"""Of the logits' standard deviation, root mean square, by format and whether activations have 15 bits. With 8 bits a row of 64
+averages little, and what goes on in deeper layers is that much coarser: with 15 the same kernels leave a tenth of it."""
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,7 @@ def test_the_cpu_says_what_the_reference_says(name: str, form: str, precise: boo
         if has_experts and (form, precise) == ("Q8_0", False):
             return
         expected = stored.run_reference(file, ids, rows)
-    options = {"precise": precise, "spec": "off", "cache_type_k": "f16", "cache_type_v": "f16"}
-    with LLM.load(path, threads=2, **options) as llm:
+    with LLM.load(path, threads=2, spec="off", precise=precise) as llm:
         found = stored.answer(llm, ids)[rows]
     errors = np.sqrt(np.mean(np.square(found - expected), axis=1)) / expected.std()
     error = np.median(errors) if has_experts else np.sqrt(np.mean(np.square(errors)))

@@ -93,7 +93,7 @@ def run_adapted(
         try:
             assert found.adapters is not None
             scales = found.choose(None)
-            return reference.run(found.adapters.beside(program), FileWeights(found), ids, rows, scales)
+            return reference.run(found.adapters.beside(program), FileWeights(found), ids, rows, adapter_scales=scales)
         finally:
             found.close()
 

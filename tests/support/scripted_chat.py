@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scripted_llm import NoAdapters
 from tiny_vocabulary import CONTROL, USER_DEFINED, make_bpe
 
 from edgellm.cache.kv import KVCache
@@ -77,7 +78,13 @@ def make_chat_llm(
     engine = Engine(backend, cache, EngineConfig(prefill_chunk=64, max_sequences=2), sorted(tokenizer.eog_ids))
     template = ChatTemplate(source, tokenizer)
     loaded: Any = SimpleNamespace(
-        engine=engine, tokenizer=tokenizer, template=template, load_s=0.0, close=engine.close, config=engine.config
+        engine=engine,
+        tokenizer=tokenizer,
+        template=template,
+        load_s=0.0,
+        close=engine.close,
+        config=engine.config,
+        adapters=NoAdapters(),
     )
     return LLM(loaded), backend
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scripted_model import ScriptedBackend, make_engine
@@ -51,6 +51,15 @@ class FakeTemplate:
         return [BOS, *FakeTokenizer().encode(" ".join(message["content"] for message in messages))]
 
 
+class NoAdapters:
+    """A model as it is."""
+
+    scales: Mapping[str, float] = {}
+
+    def choose(self, wanted: Mapping[str, float] | None) -> tuple[float, ...]:
+        return ()
+
+
 @dataclass
 class FakeLoaded:
     engine: Engine
@@ -58,6 +67,7 @@ class FakeLoaded:
     template: FakeTemplate | None
     load_s: float = 1.5
     num_closed: int = 0
+    adapters: NoAdapters = field(default_factory=NoAdapters)
 
     def close(self) -> None:
         self.num_closed += 1

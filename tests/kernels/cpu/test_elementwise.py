@@ -286,7 +286,7 @@ def test_floats_become_halves_as_in_numpy(level: str) -> None:
     source, places = [address(rows), rows.strides[0]], [address(cache), address(cache) + k_bytes, address(table), 0]
     sizes = [tiles, 1, k_bytes + v_bytes, k_bytes, v_bytes, 1, dim]
     stores = [cpu.get_kernels(level)[cache_kernels.names("f16", "f16")[part]] for part in ("store_k", "store_v")]
-    arguments = [*source, *source, *places, *sizes, *stores]
+    arguments = [*source, *source, *places, *sizes, *stores, dim]
     cpu.call(
         level,
         "store_kv",

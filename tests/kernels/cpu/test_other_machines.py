@@ -296,12 +296,12 @@ def test_arm_attention(
         out = cpu.make_rows(np.zeros((count, 4 * dim), np.float32))
         context = {slots.POSITIONS: address(positions), slots.SEQUENCES: address(zeros), slots.THREADS: 1}
         arguments = [address(k), k.strides[0], address(v), v.strides[0], *places, dim]
-        arguments += [parts["store_k"], parts["store_v"]]
+        arguments += [parts["store_k"], parts["store_v"], dim]
         cpu.call(level, "store_kv", arguments, range(total * kv), context)
         context[slots.POSITIONS] = address(positions) + 8 * at
         arguments = [address(q), q.strides[0], *places, 2, dim, address(work), window, cpu.float_word(0.2)]
         arguments += [cpu.float_word(9.0), sinks, address(q), address(partials), lower.partial_bytes(dim)]
-        arguments += [parts["ready"], parts["score"], parts["weigh"], kind.query_bytes(dim)]
+        arguments += [parts["ready"], parts["score"], parts["weigh"], kind.query_bytes(dim), dim, 0]
         cpu.call(level, "attend", arguments, range(n * kv), context)
         arguments = [address(partials), lower.partial_bytes(dim), 4, dim, address(where), address(cap)]
         arguments += [int(kind.rotated)]
