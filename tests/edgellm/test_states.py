@@ -63,7 +63,9 @@ class Guesser:
 
     def propose(self, token_ids: ListOf[int], max_tokens: int) -> Guess:
         right = self._text[len(token_ids) : len(token_ids) + min(max_tokens, self._rng.randrange(9))]
-        return Guess([(i + 1) % VOCAB_SIZE if self._rng.random() < self._chance else i for i in right], [1] * len(right))
+        return Guess(
+            [(i + 1) % VOCAB_SIZE if self._rng.random() < self._chance else i for i in right], [1] * len(right)
+        )
 
     def close(self) -> None:
         pass
