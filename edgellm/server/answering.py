@@ -62,14 +62,26 @@ class Desk:
 
 
 class Visit:
-    """One request from its admission to its end, which `close` is, however it comes. done: what it was answered."""
+    """One request from its admission to its end, however that comes: of the `async with` block it is used in, or of the answer
+    that it was handed over to. done: what it was answered."""
 
     def __init__(self, desk: Desk, request: Request) -> None:
         desk.admit()
         self._desk, self._request = desk, request
         self._stack = AsyncExitStack()
-        self._is_open = True
+        self._is_open, self._is_handed_over = True, False
         self.done: list[Completion] | None = None
+
+    async def __aenter__(self) -> Visit:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if not self._is_handed_over:
+            await self.close()
+
+    def hand_over(self) -> None:
+        """Leave it to an answer that comes piece by piece to close it."""
+        self._is_handed_over = True
 
     async def open(self, model: str | None) -> AsyncLLM:
         """The model, loaded now if need be."""
@@ -131,6 +143,7 @@ class Pieces(StreamingResponse):
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._bytes(pieces), media_type=self.media_type, headers=headers)
         self._visit = visit
+        visit.hand_over()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""

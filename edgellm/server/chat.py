@@ -69,17 +69,12 @@ async def chat(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     asked = ChatRequest(await desk.read(request), desk)
     desk.models.find(asked.model)  # a wrong name is told before anything waits
-    visit, is_handed_over = Visit(desk, request), False
-    try:
+    async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
         streams = await visit.begin(asked.begin(llm))
         if asked.is_stream:
-            is_handed_over = True
             return Events(_events(asked, _head(asked, desk, "chat.completion.chunk"), llm, streams, visit), visit)
         return JSONResponse(_answer(asked, desk, llm, await visit.finish(streams)))
-    finally:
-        if not is_handed_over:
-            await visit.close()
 
 
 def _head(asked: ChatRequest, desk: Desk, kind: str) -> dict[str, Any]:

@@ -81,20 +81,15 @@ async def completions(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     asked = CompletionRequest(await desk.read(request), desk)
     desk.models.find(asked.model)
-    visit, is_handed_over = Visit(desk, request), False
-    try:
+    async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
         streams = await visit.begin(asked.begin(llm))
         if asked.is_stream:
-            is_handed_over = True
             return Events(_events(asked, _head(asked, desk), llm, streams, visit), visit)
         done = await visit.finish(streams)
         choices = [_choice(i, one, asked.echoed(llm, i) + one.text, llm) for i, one in enumerate(done)]
         more = {"usage": forms.usage(done), "timings": forms.timings(done[0].timings)}
         return JSONResponse(_head(asked, desk) | {"choices": choices} | more)
-    finally:
-        if not is_handed_over:
-            await visit.close()
 
 
 def _head(asked: CompletionRequest, desk: Desk) -> dict[str, Any]:

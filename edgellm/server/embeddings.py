@@ -27,14 +27,11 @@ async def embeddings(request: Request) -> Response:
     model = fields.text("model")
     desk.models.find(model)
     dimensions = fields.whole("dimensions", 1, 1 << 20)
-    visit = Visit(desk, request)
-    try:
+    async with Visit(desk, request) as visit:
         llm = await visit.open(model)
         vectors = await visit.wait(llm.embed(texts))
         count = sum(len(t) if isinstance(t, list) else len(llm.llm.tokenize(t)) for t in texts)
         visit.done = []
-    finally:
-        await visit.close()
     if dimensions is not None:
         if dimensions > vectors.shape[1]:
             raise bad("dimensions", dimensions, f"at most {vectors.shape[1]}, the width of this model's vectors")

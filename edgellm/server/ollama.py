@@ -136,21 +136,16 @@ async def _answer(
     """begin: starts the answer, None if the model is only to be loaded. whole, pieces: shapes of the answer; last: of its end."""
     name = desk.models.find(_plain_name(fields.text("model"))).name
     head = {"model": fields.text("model") or name}
-    visit, is_handed_over = Visit(desk, request), False
-    try:
+    async with Visit(desk, request) as visit:
         llm = await visit.open(name)
         if begin is None:
             visit.done = []
             return JSONResponse(head | {"created_at": _now(), **last, "done": True, "done_reason": "load"})
         (stream,) = await visit.begin([begin(llm)])
         if fields.flag("stream", True):
-            is_handed_over = True
             return Lines(_lines(head, stream, pieces, last, visit), visit)
         (done,) = await visit.finish([stream])
         return JSONResponse(head | {"created_at": _now(), **whole(done), **_end(done)})
-    finally:
-        if not is_handed_over:
-            await visit.close()
 
 
 async def _lines(

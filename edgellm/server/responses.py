@@ -166,15 +166,10 @@ async def responses(request: Request) -> Response:
     fields = await desk.read(request)
     model = desk.models.find(fields.text("model"))
     asked = ResponseRequest(fields, model.name)
-    visit, is_handed_over = Visit(desk, request), False
-    try:
+    async with Visit(desk, request) as visit:
         llm = await visit.open(model.name)
         (stream,) = await visit.begin([asked.begin(llm)])
         if asked.is_stream:
-            is_handed_over = True
             return ResponseEvents(make_events(stream, asked.response, visit), visit)
         (done,) = await visit.finish([stream])
         return JSONResponse(asked.response("completed", output_of(done), done))
-    finally:
-        if not is_handed_over:
-            await visit.close()
