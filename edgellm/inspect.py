@@ -106,6 +106,11 @@ class Summary:
         needed = needed_bytes(self.cache_layers, max_context, max_sequences, prefill_chunk, self.cache_formats)
         return self.weights_bytes + needed + state_bytes(self.state_layers, max_sequences)
 
+    @property
+    def is_encoder(self) -> bool:
+        """True if it makes vectors of texts and writes none."""
+        return any(not layer.is_causal for layer in self.cache_layers or ())
+
     def as_dict(self, max_context: int | None = None) -> dict[str, Any]:
         """Everything as plain values for JSON, with the memory needed at `max_context` (default: default_context)."""
         context = max_context or self.default_context

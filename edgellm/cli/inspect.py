@@ -79,12 +79,19 @@ def paragraph(summary: Summary, max_context: int | None, speed: Estimate | None 
         + (f" ({formats})." if formats else "."),
         _layers(summary),
         f"It was trained on up to {summary.context_length} tokens at once." if summary.context_length else "",
-        "It has a chat template." if summary.has_chat_template else "It has no chat template: `edgellm run --raw`.",
+        _use(summary),
         *(_memory(summary, context) for context in _contexts(summary, max_context)),
-        _speed(speed),
+        "" if summary.is_encoder else _speed(speed),
         f"edgellm cannot run it: {one_line(summary.problem)}" if summary.problem else "",
     ]
     return "\n".join(line for line in said if line)
+
+
+def _use(summary: Summary) -> str:
+    """What to do with it."""
+    if summary.is_encoder:
+        return "It makes vectors of texts and writes none: `edgellm embed`."
+    return "It has a chat template." if summary.has_chat_template else "It has no chat template: `edgellm run --raw`."
 
 
 def _layers(summary: Summary) -> str:
@@ -95,7 +102,7 @@ def _layers(summary: Summary) -> str:
     windowed, caches = summary.num_window_layers or 0, len(summary.cache_layers or ())
     if windowed:
         parts.append(f"{windowed} of which see a window of {summary.window} tokens")
-    if summary.cache_layers is not None and caches < number:
+    if summary.cache_layers is not None and caches < number and not summary.is_encoder:
         size = summary.as_dict()["state_bytes"]
         kept = f"a state of fixed size ({human_bytes(size)} in all)" if size else "nothing"
         parts.append(f"{number - caches} of which keep {kept} in place of keys and values")

@@ -42,6 +42,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return names if action.nargs == 0 else f"{names} {action.metavar or action.dest.upper()}"
 
 
+def _bare(word: Any) -> Any:
+    return word.removeprefix(_SHIELD) if isinstance(word, str) else word
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints are raised as OptionError, for `main` to print like any other."""
 
@@ -66,7 +70,7 @@ class Parser(argparse.ArgumentParser):
             if isinstance(value, str):
                 setattr(args, name, value.removeprefix(_SHIELD))
             elif isinstance(value, list):
-                setattr(args, name, [word.removeprefix(_SHIELD) for word in value])
+                setattr(args, name, [_bare(word) for word in value])
         return args
 
     def error(self, message: str) -> NoReturn:
