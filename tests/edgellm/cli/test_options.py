@@ -51,6 +51,7 @@ def test_every_field_of_the_config_has_an_option() -> None:
         "precise": (None, True), "cache_type_k": ("Q8_0", "q8_0"), "cache_type_v": ("e4m3", "e4m3"),
         "cache_memory": ("2GB", 2 * 10**9), "disk_cache": ("1KiB", 1024), "sinks": ("9", 9), "on_full": ("window", "window"),
         "spec": ("auto", "auto"), "spec_corpus": (None, True), "draft_model": ("m.gguf", "m.gguf"),
+        "lora": ("a.gguf:0.5", (("a.gguf", 0.5),)),
     }  # fmt: skip
     words = []
     for name, (word, _) in given.items():

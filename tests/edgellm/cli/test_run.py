@@ -144,7 +144,7 @@ def test_json_is_one_object(fake_llm: Any, capsys: pytest.CaptureFixture[str]) -
     assert shown["num_dropped_tokens"] == 0
     assert (shown["token_ids"], shown["prompt_token_ids"], shown["finish_reason"]) == ([0, 1], [7] * 12, "stop")
     names = {"load_s", "ttft_s", "prefill_tokens", "prefill_tps", "decode_tokens", "decode_tps", "reused_tokens"}
-    assert set(shown["timings"]) == names
+    assert set(shown["timings"]) == names | {"draft_tokens", "accepted_tokens", "spec_speedup"}
 
 
 def test_what_left_the_window_is_told_once(fake_llm: Any, capsys: pytest.CaptureFixture[str]) -> None:

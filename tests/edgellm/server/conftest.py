@@ -21,7 +21,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny(tmp_path_factory.mktemp("served") / "tiny.gguf", formats="Q8_0", tied=False, vocab=300)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(tiny: Path) -> Iterator[str]:
     """A server whose model is called "tiny"."""
     with running(ServedModels({"tiny": str(tiny)}, OPTIONS), ServerSettings(port=0)) as address:
