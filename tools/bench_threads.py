@@ -54,7 +54,7 @@ def measure_case(load: Callable[..., Any], model: str, case: Case, tokens: int) 
     """Return tokens per second in quiet, beside a busy process, and the idle share."""
     threads, pin = case
     options = {} if pin is None else {"pin": pin}
-    with load(model, threads=threads, max_context=tokens + 64, **options) as llm:
+    with load(model, threads=threads, max_context=tokens + 64, spec="off", **options) as llm:
         decode_tps(llm, WARM_UP_TOKENS)
         quiet = decode_tps(llm, tokens)
         with busy_process(True):

@@ -52,8 +52,9 @@ class EdgeLLM:
         self.version = edgellm.__version__
         self._threads = threads
         types = {"cache_type_k": cache_type, "cache_type_v": cache_type} if cache_type else {}
+        # Without guesses: what is compared is one step for one token.
         self._load = lambda **more: edgellm.LLM.load(
-            model, threads=threads, max_context=context, prefill_chunk=CHUNK, **types, **more
+            model, threads=threads, max_context=context, prefill_chunk=CHUNK, spec="off", **types, **more
         )
         self._llm = self._load()
         self.vocab_size = self._llm.vocab_size

@@ -57,6 +57,8 @@ def execute(args: Namespace) -> int:
     from ..kernels.cpu.threads import default_threads
 
     config = engine_config(args)
+    if config.spec == "auto":  # text that repeats itself would seem faster than memory
+        config = replace(config, spec="off")
     threads = config.threads or default_threads()
     plan = Plan(display_name(args.model), threads, args.prompt_tokens, args.decode_tokens, args.depth, args.repeats)
     longest = plan.longest if config.window is None else None

@@ -48,9 +48,9 @@ def test_a_case_is_measured_in_quiet_then_beside_a_busy_process(monkeypatch: pyt
     monkeypatch.setattr(bench_threads, "SETTLE_S", 0)
     monkeypatch.setattr(bench_threads, "idle_share", lambda: 0.25)
     assert bench_threads.measure_case(load, "m", (3, None), 20) == (100, 60, 0.25)
-    assert log == [{"threads": 3, "max_context": 84}, 9, 21, "busy", 21, "quiet"]
+    assert log == [{"threads": 3, "max_context": 84, "spec": "off"}, 9, 21, "busy", 21, "quiet"]
     bench_threads.measure_case(load, "m", (2, True), 20)
-    assert {"threads": 2, "max_context": 84, "pin": True} in log
+    assert {"threads": 2, "max_context": 84, "spec": "off", "pin": True} in log
 
 
 def test_every_second_round_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
