@@ -15,8 +15,7 @@ import numpy as np
 from ..errors import ModelFileError, UnsupportedError
 from ..kernels.ops import CacheLayer, Program, Rope, Value
 from .blocks import Blocks
-from .experts import read_mixture, write_experts
-from .shared_expert import shared_expert
+from .experts import read_mixture, write_experts, write_shared_expert
 from .weights import HasShape
 
 FeedForward = Callable[[Blocks, Value, int], Value]
@@ -101,7 +100,7 @@ def experts(n: Blocks, x: Value, i: int) -> Value:
     mixture = read_mixture(n.h, normalised=True)
     shared = n.h.integer("expert_shared_feed_forward_length", mixture.ffn)
     y = write_experts(n.b, n.w, f"blk.{i}", x, mixture)
-    return n.b.add(y, shared_expert(n, x, i, shared, has_gate=True))
+    return n.b.add(y, write_shared_expert(n.b, n.w, f"blk.{i}", x, shared, is_gated=True))
 
 
 def _beta_alpha(n: Blocks, x: Value, layer: str, heads: int) -> tuple[Value, Value | None]:

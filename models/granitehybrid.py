@@ -13,9 +13,8 @@ import numpy as np
 
 from ..kernels.ops import Program, Value
 from .blocks import Blocks
-from .experts import read_mixture, write_experts
+from .experts import read_mixture, write_experts, write_shared_expert
 from .mamba_mixer import mamba_mixer
-from .shared_expert import shared_expert
 from .weights import HasShape
 
 _KV_HEADS = "granitehybrid.attention.head_count_kv"
@@ -48,4 +47,4 @@ def _feed_forward(n: Blocks, x: Value, i: int) -> Value:
     ffn = n.h.per_layer("feed_forward_length", n.num_layers)[i]
     y = write_experts(n.b, n.w, f"blk.{i}", x, read_mixture(n.h, ffn, normalised=True))
     shared = n.h.integer("expert_shared_feed_forward_length", 0, low=0)
-    return n.b.add(y, shared_expert(n, x, i, shared)) if shared else y
+    return n.b.add(y, write_shared_expert(n.b, n.w, f"blk.{i}", x, shared)) if shared else y

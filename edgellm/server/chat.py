@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, Response
 from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
-from ..config import SamplingParams
 from ..request import seeds
 from . import forms
 from .answering import Desk, Events, Visit
@@ -36,7 +35,7 @@ class ChatRequest:
         self.n = read_answers(fields, desk.settings.max_answers)
         self.is_stream = fields.flag("stream")
         self.wants_usage = self.is_stream and bool((fields.object("stream_options") or {}).get("include_usage"))
-        self.options = read_sampling(fields, SamplingParams()) | self._logprobs(fields) | self._tools(fields)
+        self.options = read_sampling(fields) | self._logprobs(fields) | self._tools(fields)
         self.seeds = seeds(self.options.pop("seed", None), self.n)
 
     @staticmethod

@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse, Response
 from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
-from ..config import SamplingParams
 from ..request import seeds
 from . import forms
 from .answering import Desk, Events, Visit
@@ -40,7 +39,7 @@ class CompletionRequest:
         if self.suffix:
             raise bad("suffix", self.suffix, "left out: filling in the middle is not offered")
         self.wants_usage = self.is_stream and bool((fields.object("stream_options") or {}).get("include_usage"))
-        self.options = {"max_tokens": DEFAULT_MAX_TOKENS} | read_sampling(fields, SamplingParams())
+        self.options = {"max_tokens": DEFAULT_MAX_TOKENS} | read_sampling(fields)
         if (logprobs := fields.whole("logprobs", 0, MAX_LOGPROBS)) is not None:
             self.options["logprobs"] = logprobs
         self.seeds = seeds(self.options.pop("seed", None), self.n)

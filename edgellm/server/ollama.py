@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response
 from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
-from ..config import SamplingParams
 from ..version import __version__
 from .answering import Desk, Lines, Visit
 from .fields import Fields
@@ -34,7 +33,7 @@ def read_options(fields: Fields) -> dict[str, Any]:
     options = {RENAMED.get(name, name): value for name, value in given.items()}
     if options.get("max_tokens") in (-1, -2):  # without an end; to the end of the context
         options["max_tokens"] = None
-    found = read_sampling(Fields(options), SamplingParams())
+    found = read_sampling(Fields(options))
     form = fields.get("format")
     if form == "json":
         found["json"] = True

@@ -41,7 +41,7 @@ class ResponseRequest:
         self.is_stream = fields.flag("stream")
         given = dict(fields.values) | {"max_tokens": fields.get("max_output_tokens"), "max_completion_tokens": None}
         given["response_format"] = _form(fields)
-        self.options = read_sampling(Fields(given), SamplingParams())
+        self.options = read_sampling(Fields(given))
         tools = _tools(fields)
         if tools:
             self.options["tools"] = tools

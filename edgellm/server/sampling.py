@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import SamplingParams
 from ..structured import from_response_format
 from .fields import Fields
 from .problems import bad
@@ -35,8 +34,8 @@ NUMBERS = (
 WHOLES = ("top_k", "repeat_last_n", "dry_allowed_length", "mirostat")
 
 
-def read_sampling(fields: Fields, defaults: SamplingParams) -> dict[str, Any]:
-    """The fields of SamplingParams that a request sets; what it leaves out is as in `defaults`."""
+def read_sampling(fields: Fields) -> dict[str, Any]:
+    """The fields of SamplingParams that a request sets; what it leaves out stays as SamplingParams has it."""
     given: dict[str, Any] = {name: fields.number(name) for name in NUMBERS}
     given |= {name: fields.whole(name, -1, 1 << 31) for name in WHOLES}
     given["max_tokens"] = _max_tokens(fields)
