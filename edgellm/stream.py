@@ -149,6 +149,7 @@ class Stream:
 
     def _wait(self, num_seen: int) -> None:
         self._llm._shared.wait(self._sequence, num_seen, None if self._on_prefill is None else self.tell_prefill)
+        self.tell_prefill()  # a reader may come when all is done: it still hears of the end
 
     def tell_prefill(self) -> None:
         """Call on_prefill if the prompt has moved on since the last time."""

@@ -73,3 +73,13 @@ def test_progress_of_the_prompt() -> None:
     stream = llm.stream([1] * 30, FREE, max_tokens=2)
     next(stream)
     assert stream.prefill_progress == (30, 30)
+
+
+def test_a_reader_who_comes_when_the_prompt_is_done_hears_of_it() -> None:
+    llm, _ = make_llm(prefill_chunk=8)
+    told: list[tuple[int, int]] = []
+    stream = llm.stream([1] * 30, FREE, max_tokens=2, on_prefill=lambda done, total: told.append((done, total)))
+    while not stream._sequence.is_finished:
+        pass
+    stream.finish()
+    assert told == [(30, 30)]

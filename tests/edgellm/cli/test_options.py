@@ -70,7 +70,7 @@ def test_all_of_it_reaches_the_model(fake_llm: Any) -> None:
     assert main(["bench", "-p", "8", "-n", "8", "-r", "1", "-t", "1", "--window", "70", "--cache-type-k", "q8_0"]) == 0
     run, bench = (config for _, config in fake_llm.loads)
     assert run == EngineConfig(cache_type_v="bf16", precise=True, on_full="window")
-    assert bench == EngineConfig(threads=1, window=70, cache_type_k="q8_0")
+    assert bench == EngineConfig(threads=1, window=70, cache_type_k="q8_0", spec="off")
 
 
 def test_load_llm_hands_every_field_on(monkeypatch: pytest.MonkeyPatch) -> None:
