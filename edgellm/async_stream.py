@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any
@@ -21,20 +23,53 @@ from .tool_calls import Delta
 Begin = Callable[[Callable[[], None]], Stream]
 
 
-class _Bell:
-    """Rung in any thread, heard in one event loop. Holds no stream: the engine keeps it while the answer lasts."""
+class _Tower:
+    """Wakes one event loop for all its bells: once a step of the engine, however many answers that takes on."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._rung: deque[asyncio.Event] = deque()
+        self._is_called = False
+
+    @staticmethod
+    def of_this_loop() -> _Tower:
+        """That of the running loop; it lasts as long as a bell does."""
+        loop = asyncio.get_running_loop()
+        tower = _towers.get(id(loop))
+        if tower is None:  # no other loop can have this id: a tower keeps its own
+            tower = _towers[id(loop)] = _Tower(loop)
+        return tower
+
+    def ring(self, event: asyncio.Event) -> None:
+        """Let an event be set, from any thread."""
+        self._rung.append(event)
+        if self._is_called:
+            return  # not heard yet: it will find this one too
+        self._is_called = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the stream ends when it is collected
+            self._loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        self._is_called = False  # before the look: who comes later calls again
+        while self._rung:
+            self._rung.popleft().set()
+
+
+_towers: weakref.WeakValueDictionary[int, _Tower] = weakref.WeakValueDictionary()
+
+
+class _Bell:
+    """Rung in any thread, heard in one event loop. Holds no stream: the engine keeps it while the answer lasts."""
+
+    def __init__(self) -> None:
+        self._tower = _Tower.of_this_loop()
         self._event = asyncio.Event()
         self._is_rung = False
 
     def ring(self) -> None:
-        if self._is_rung:
-            return  # not heard yet: a loop that is busy is called once
-        self._is_rung = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the stream ends when it is collected
-            self._loop.call_soon_threadsafe(self._event.set)
+        if not self._is_rung:  # else not heard yet: a loop that is busy is called once
+            self._is_rung = True
+            self._tower.ring(self._event)
 
     async def wait(self) -> None:
         """Return once it has been rung since the last wait."""
@@ -149,7 +184,7 @@ class AsyncStream:
             begin, self._beginning = self._beginning, None
             if begin is None:
                 raise EdgeLLMError("this answer was closed before it began, or another task is beginning it")
-            bell = self._bell = _Bell(asyncio.get_running_loop())
+            bell = self._bell = _Bell()
             # Reading a long prompt and compiling a grammar take time that the event loop must not lose.
             self._stream = await _in_thread(lambda: begin(bell.ring))
         return self._stream, self._bell

@@ -290,7 +290,7 @@ class Engine:
             sequence.num_cached = self._cache.rewind(sequence.slot, 0)
         if sequence.num_cached == 0:  # the prompt, at least, may lie in the cache
             self._cache.close(sequence.slot)
-            sequence.start(*self._cache.open(sequence.token_ids))
+            sequence.start(*self._cache.open(sequence.token_ids, sequence.domain))
 
     def _end(self, sequence: Sequence, reason: str, error: BaseException | None = None) -> None:
         self._scheduler.remove(sequence, keep=error is None)

@@ -13,6 +13,7 @@ from edgellm.cache import states
 from edgellm.choosing import Chooser
 from edgellm.config import SamplingParams
 from edgellm.engine import Engine
+from edgellm.errors import ContextError
 from edgellm.sampling import Sampler
 from edgellm.sequence import Sequence
 from edgellm.speculative import Speculator
@@ -109,6 +110,27 @@ def test_banned_texts_take_ids_back(windows: tuple[int | None, ...], size: str) 
     for chance in (0.0, 0.4):
         speculator = Speculator(lambda sequence, c=chance: [Guesser(found, c)], always=True)  # type: ignore[misc]
         assert answer(speculator=speculator) == found
+
+
+def test_who_went_back_to_the_start_takes_only_what_its_own_adapters_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sequence, "domain", property(lambda self: b"style"))
+    engine, _ = make_engine((None,), prefill_chunk=16)
+    asked: list[bytes] = []
+    cache, plain, rewind = engine._cache, engine._cache.open, engine._cache.rewind
+
+    def moved_on(slot: int, num_tokens: int) -> int:
+        if num_tokens:
+            raise ContextError("the window has moved on")
+        return rewind(slot, 0)
+
+    monkeypatch.setattr(cache, "rewind", moved_on)
+    monkeypatch.setattr(cache, "open", lambda ids=(), domain=b"": asked.append(domain) or plain(ids, domain))
+    pieces = [bytes([97 + i % 7, 97 + i // 7]) for i in range(VOCAB_SIZE)]
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=40)
+    watcher = BannedTexts(["aab", "bcde", "ddddd", "ca", "gf", "badc"], lambda token_id: pieces[token_id])
+    run(engine, Sequence(list(range(30)), params, chooser=Chooser(params, watcher=watcher)))
+    assert len(asked) > 1 and set(asked) == {b"style"}
+    engine.close()
 
 
 def test_what_lies_ready_for_a_prompt_that_begins_alike(size: str) -> None:
