@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..errors import ModelFileError
 from ..kernels.ops import Program, Value
 from .blocks import Blocks
@@ -20,6 +22,7 @@ from .weights import HasShape
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a bert file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = begin(metadata, tensors, "bert")
+    n.w.promise_biases("token_embd_norm", "attn_output_norm", "layer_output_norm")
     rows = n.h.integer("context_length")
     positions = n.w.require("position_embd.weight", rows, n.hidden)
     x = n.b.add(embed(n, metadata), n.b.embed(positions, n.hidden, by="positions", rows=rows))
@@ -35,7 +38,8 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
 def begin(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape], architecture: str) -> Blocks:
     """Begin the network of a kin of BERT."""
     n = Blocks(metadata, tensors, architecture, norm="layer", is_causal=False)
-    if n.h.get("attention.causal", False) not in (False, 0):
+    causal = n.h.get("attention.causal", False)
+    if isinstance(causal, np.ndarray) or causal not in (False, 0):
         raise ModelFileError(f"{architecture}.attention.causal must be false: its tokens see those behind them too")
     return n
 
@@ -45,5 +49,7 @@ def embed(n: Blocks, metadata: Mapping[str, Any]) -> Value:
     x, rows = n.embed(), metadata.get("tokenizer.ggml.token_type_count", 1)
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
         raise ModelFileError(f"tokenizer.ggml.token_type_count is {rows!r}, but must be a whole number")
-    types = n.w.optional("token_types.weight", rows, n.hidden)
-    return x if types is None else n.b.add(x, n.b.embed(types, n.hidden, by="token_types", rows=rows))
+    if rows < 2 and not n.w.has("token_types.weight"):
+        return x  # DistilBERT, whose converter writes 1 as well
+    types = n.w.require("token_types.weight", rows, n.hidden)
+    return n.b.add(x, n.b.embed(types, n.hidden, by="token_types", rows=rows))

@@ -67,7 +67,7 @@ class Blocks:
         weight = self.w.require(f"{name}.weight", *shape)
         if self._norm == "rms":
             return self.b.rms_norm(x, weight, self.epsilon, groups)
-        return self.b.layer_norm(x, weight, self.w.optional(f"{name}.bias", *shape), self.epsilon, groups)
+        return self.b.layer_norm(x, weight, self.w.bias(name, *shape), self.epsilon, groups)
 
     def linear(self, x: Value, name: str, width: int, start: int = 0, rows: int | None = None) -> Value:
         """x times the matrix `name`, plus its bias if the file has one.
@@ -78,7 +78,7 @@ class Blocks:
             raise UnsupportedError(f"{name}.weight: a part from row {start} on, no multiple of 8, is not supported")
         rows = width if rows is None else rows
         weight = self.w.require(f"{name}.weight", rows, x.width)
-        return self.b.linear(x, weight, width, self.w.optional(f"{name}.bias", rows), start)
+        return self.b.linear(x, weight, width, self.w.bias(name, rows), start)
 
     def qkv(self, x: Value, i: int) -> tuple[Value, Value, Value]:
         """Queries, keys and values of layer i; the file keeps them in three matrices or in one."""

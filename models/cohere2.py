@@ -19,7 +19,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     """Write the network of a cohere2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "cohere2", norm="layer")
     n.h.integer("attention.sliding_window")  # without one, no layer would turn anything
-    rope = n.h.rope(n.head_dim, "adjacent", n.w.optional("rope_freqs.weight", n.head_dim // 2))
+    rope = n.h.local_rope(n.h.rope(n.head_dim, "adjacent", n.w.optional("rope_freqs.weight", n.head_dim // 2)))
     x = n.embed()
     for i, window in enumerate(read_windows(n.h, n.num_layers, period=4)):
         y = n.norm(x, f"blk.{i}.attn_norm")

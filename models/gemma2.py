@@ -23,10 +23,11 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     cap, final_cap = n.h.number("attn_logit_softcapping", 50.0), n.h.number("final_logit_softcapping", 30.0)
     scale = (n.hidden // n.num_heads if n.num_layers == LAYERS_OF_27B else n.head_dim) ** -0.5
     rope = n.h.rope(n.head_dim, "halves")
+    local = n.h.local_rope(rope)
     x = n.embed(scale=n.hidden**0.5)
     for i, window in enumerate(read_windows(n.h, n.num_layers, period=2, default=4096)):
         y = n.norm(x, f"blk.{i}.attn_norm")
-        y = n.attention(y, i, rope, window=window, scale=scale, softcap=cap)
+        y = n.attention(y, i, rope if window is None else local, window=window, scale=scale, softcap=cap)
         x = n.b.add(x, n.norm(y, f"blk.{i}.post_attention_norm"))
         y = n.ffn(n.norm(x, f"blk.{i}.ffn_norm"), i, "gelu")
         x = n.b.add(x, n.norm(y, f"blk.{i}.post_ffw_norm"))

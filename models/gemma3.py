@@ -7,7 +7,6 @@ Describes the network once, as a Program; knows no numbers and no backend. Next 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..kernels.ops import Program, Rope, Value
@@ -47,5 +46,4 @@ def _ropes(h: HParams, head_dim: int) -> tuple[Rope, Rope]:
     """Rotation of the layers that see everything, and of those with a window: slower there, and never scaled."""
     h.number("rope.freq_base")  # a default would be wrong for every Gemma 3 there is
     full = h.rope(head_dim, "halves")
-    base = h.number("rope.freq_base_swa", 10000.0, above=1.0)
-    return full, replace(full, base=base, scaling="none", factor=1.0, yarn_attn_factor=1.0)
+    return full, h.local_rope(full, 10000.0, is_scaled=False)

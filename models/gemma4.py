@@ -50,6 +50,7 @@ def _experts(n: Blocks, x: Value, i: int, mixture: Mixture) -> Value:
     scale = n.w.require(f"blk.{i}.ffn_gate_inp.scale", n.hidden)
     router_x = n.b.scale(n.b.rms_norm(x, scale, n.epsilon), n.hidden**-0.5)
     y = n.norm(x, f"blk.{i}.pre_ffw_norm_2")
+    n.w.require(f"blk.{i}.ffn_down_exps.scale", mixture.routing.num_experts)
     y = write_experts(n.b, n.w, f"blk.{i}", y, mixture, "gelu", router_x=router_x)
     return n.norm(y, f"blk.{i}.post_ffw_norm_2")
 
@@ -79,6 +80,8 @@ class _Attention:
         factors = n.w.require("rope_freqs.weight", full // 2) if None in windows else None
         self.head_dims, self.ropes = (full, local), _ropes(n.h, full, local, factors)
         self.sources = _sources(n.h, windows)
+        own = [i for i, window in enumerate(windows) if window is None and self.sources[i] == i]
+        self.full_have_values = any(n.w.has(f"blk.{i}.attn_v.weight") for i in own)  # or keys are the values too
         self.outputs: list[Value] = []
 
     def write(self, x: Value, i: int) -> Value:
@@ -89,14 +92,14 @@ class _Attention:
         q, kv, k_norm = b.rope(q, heads, rope), kv_heads * head_dim, f"{layer}.attn_k_norm"
         if self.sources[i] == i:
             k = n.linear(x, f"{layer}.attn_k", kv)
-            v = n.linear(x, f"{layer}.attn_v", kv) if n.w.has(f"{layer}.attn_v.weight") else k
+            v = n.linear(x, f"{layer}.attn_v", kv) if is_local or self.full_have_values else k
             v = b.rms_norm(v, None, n.epsilon, kv_heads)
             k = b.rope(n.norm(k, k_norm, kv_heads), kv_heads, rope)
             y = b.attention(q, k, v, heads, CacheLayer(kv_heads, head_dim, self.windows[i]), 1.0)
         else:
             for name in ("attn_k", "attn_v"):  # files may hold what was trained before layers shared
-                n.w.optional(f"{layer}.{name}.weight", kv, n.hidden)
-            n.w.optional(f"{k_norm}.weight", head_dim)
+                n.w.allow(f"{layer}.{name}.weight", kv, n.hidden)
+            n.w.allow(f"{k_norm}.weight", head_dim)
             y = b.attention_again(q, self.outputs[self.sources[i]], heads, 1.0)
         self.outputs.append(y)
         return n.linear(y, f"{layer}.attn_output", n.hidden)
@@ -118,5 +121,4 @@ def _ropes(h: HParams, full_dim: int, local_dim: int, factors: str | None) -> tu
     full, dim = h.rope(full_dim, "halves", factors), h.integer("rope.dimension_count_swa", local_dim)
     if dim > local_dim or dim % 2:
         raise ModelFileError(f"gemma4.rope.dimension_count_swa is {dim}, but must be even and at most {local_dim}")
-    base = h.number("rope.freq_base_swa", 10000.0, above=1.0)
-    return full, replace(full, dim=dim, base=base, scaling="none", factor=1.0, yarn_attn_factor=1.0, factors=None)
+    return full, replace(h.local_rope(full, 10000.0, is_scaled=False), dim=dim, factors=None)

@@ -20,15 +20,17 @@ from .windows import read_windows
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a gpt-oss file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "gpt-oss")
+    n.w.promise_biases("attn_q", "attn_k", "attn_v", "attn_output")
     # No key says so, but all weights there are were trained with a ramp that does not end at whole pairs.
     rope = replace(n.h.rope(n.head_dim, "halves"), yarn_truncate=False)
+    local = n.h.local_rope(rope)
     windows = read_windows(n.h, n.num_layers, 2)
     mixture = read_mixture(n.h, scores="softmax_of_used")
     x = n.embed()
     for i in range(n.num_layers):
         y = n.norm(x, f"blk.{i}.attn_norm")
         sinks = n.w.require(f"blk.{i}.attn_sinks.weight", n.num_heads)
-        x = n.b.add(x, n.attention(y, i, rope, window=windows[i], sinks=sinks))
+        x = n.b.add(x, n.attention(y, i, local if windows[i] else rope, window=windows[i], sinks=sinks))
         y = n.norm(x, f"blk.{i}.post_attention_norm")
         x = n.b.add(x, write_experts(n.b, n.w, f"blk.{i}", y, mixture, "swiglu_clamped", biased=True))
     return n.finish(x)

@@ -20,7 +20,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     n.h.refuse("expert_count", "a mixture of experts")
     n.h.refuse("deepstack_mapping", "pictures mixed into layers")
     rope = n.h.rope(n.head_dim, "adjacent", n.w.optional("rope_freqs.weight", n.head_dim // 2))
-    turns = n.h.get("rope.scaling.finetuned", True)  # the converter's switch for Granites without positions
+    turns = n.h.boolean("rope.scaling.finetuned", True)  # the converter's switch for Granites without positions
     added = n.h.number("residual_scale", 1.0)
     score_scale = n.h.number("attention.scale", n.head_dim**-0.5)
     x = n.embed(scale=n.h.number("embedding_scale", 1.0))

@@ -9,32 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ..kernels.ops import Program, Value
 from .blocks import Blocks
 from .experts import read_mixture, write_experts, write_shared_expert
 from .mamba_mixer import mamba_mixer
 from .weights import HasShape
 
-_KV_HEADS = "granitehybrid.attention.head_count_kv"
-
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a granitehybrid file; ModelFileError or UnsupportedError name the key or tensor at fault."""
-    kv_heads = metadata.get(_KV_HEADS)
-    if isinstance(kv_heads, np.ndarray) and kv_heads.dtype.kind in "iu":  # 0: no attention in this layer
-        metadata = {**metadata, _KV_HEADS: np.where(kv_heads == 0, 1, kv_heads)}
-    n = Blocks(metadata, tensors, "granitehybrid")
-    is_recurrent = np.broadcast_to(np.asarray(kv_heads) == 0, n.num_layers)
+    n = Blocks(metadata, tensors, "granitehybrid", some_without_attention=True)
+    factors = n.w.optional("rope_freqs.weight", n.head_dim // 2)
     # The converter permutes q and k as llama's, whether they turn or not.
-    rope = n.h.rope(n.head_dim, "adjacent") if n.h.boolean("rope.scaling.finetuned", True) else None
+    rope = n.h.rope(n.head_dim, "adjacent", factors) if n.h.boolean("rope.scaling.finetuned", True) else None
     scale = n.h.number("attention.scale", n.head_dim**-0.5)
     residual = n.h.number("residual_scale", 1.0)
     x = n.embed(n.h.number("embedding_scale", 1.0))
     for i in range(n.num_layers):
         y = n.norm(x, f"blk.{i}.attn_norm")
-        y = mamba_mixer(n, y, i) if is_recurrent[i] else n.attention(y, i, rope, scale=scale)
+        y = n.attention(y, i, rope, scale=scale) if n.kv_heads[i] else mamba_mixer(n, y, i)
         x = n.b.add(x, n.b.scale(y, residual))
         x = n.b.add(x, n.b.scale(_feed_forward(n, n.norm(x, f"blk.{i}.ffn_norm"), i), residual))
     return n.finish(x, scale=1.0 / n.h.number("logit_scale", 1.0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,15 @@ class HParams:
                 f" ({self._prefix}.attention.value_length is {value_length}, key_length {head_dim})"
             )
         return head_dim
+
+    def local_rope(self, full: Rope, base: float | None = None, is_scaled: bool = True) -> Rope:
+        """How positions turn heads in layers with a window, which may have a base of their own: `base` where a file is silent.
+
+        base: None: that of the others. is_scaled: whether the scaling for long contexts is theirs too.
+        """
+        base = self.number("rope.freq_base_swa", full.base if base is None else base, above=1.0)
+        rope = replace(full, base=base)
+        return rope if is_scaled else replace(rope, scaling="none", factor=1.0, yarn_attn_factor=1.0)
 
     def rope(self, head_dim: int, pairs: str, factors: str | None = None) -> Rope:
         """How positions turn heads, with the scaling for long contexts that the file asks for."""

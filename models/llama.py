@@ -29,7 +29,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
         y = n.norm(x, f"blk.{i}.attn_norm")
         x = n.b.add(x, n.attention(y, i, rope, window=window))
         y = n.norm(x, f"blk.{i}.ffn_norm")
-        if mixture is not None and n.w.has(f"blk.{i}.ffn_gate_inp.weight"):
+        if mixture is not None and not n.w.has(f"blk.{i}.ffn_gate.weight"):
             x = n.b.add(x, write_experts(n.b, n.w, f"blk.{i}", y, mixture))
         else:
             x = n.b.add(x, n.ffn(y, i, "silu"))

@@ -17,6 +17,7 @@ from .weights import HasShape
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a mamba2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks({**metadata, "mamba2.attention.head_count": 1}, tensors, "mamba2")  # files say 0, and nobody asks
+    n.w.promise_biases("ssm_conv1d")
     x = n.embed()
     for i in range(n.num_layers):
         x = n.b.add(x, mamba_mixer(n, n.norm(x, f"blk.{i}.attn_norm"), i))

@@ -28,7 +28,7 @@ def mamba_mixer(n: Blocks, x: Value, i: int) -> Value:
     z = n.linear(x, f"{layer}.ssm_in", inner, 0, rows)
     xbc = n.linear(x, f"{layer}.ssm_in", width, inner, rows)
     dt = n.linear(x, f"{layer}.ssm_in", heads, inner + width, rows)
-    weight, bias = w.require(f"{layer}.ssm_conv1d.weight", width, taps), w.optional(f"{layer}.ssm_conv1d.bias", width)
+    weight, bias = w.require(f"{layer}.ssm_conv1d.weight", width, taps), w.bias(f"{layer}.ssm_conv1d", width)
     y = b.mamba2(
         b.activate(b.short_conv(xbc, weight, taps, bias), "silu"),
         dt,

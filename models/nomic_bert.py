@@ -18,6 +18,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     """Write the network of a nomic-bert file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = begin(metadata, tensors, "nomic-bert")
     rope = n.h.rope(n.head_dim, "halves")
+    n.w.promise_biases("token_embd_norm", "attn_output_norm", "layer_output_norm")
     x = n.norm(embed(n, metadata), "token_embd_norm")
     for i in range(n.num_layers):
         x = n.norm(n.b.add(x, n.attention(x, i, rope)), f"blk.{i}.attn_output_norm")

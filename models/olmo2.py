@@ -7,7 +7,6 @@ Describes the network once, as a Program; knows no numbers and no backend. Next 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..kernels.ops import Program
@@ -20,7 +19,7 @@ def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Progr
     """Write the network of a olmo2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "olmo2")
     full = n.h.rope(n.head_dim, "halves")
-    local = replace(full, scaling="none", factor=1.0, yarn_attn_factor=1.0)  # a window needs no longer context
+    local = n.h.local_rope(full, is_scaled=False)  # a window needs no longer context
     x = n.embed()
     for i, window in enumerate(read_windows(n.h, n.num_layers, period=4)):
         y = n.attention(x, i, full if window is None else local, qk_norm="rows", window=window)

@@ -14,10 +14,13 @@ from ..kernels.ops import Program
 from .blocks import Blocks
 from .weights import HasShape
 
+BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down", "attn_norm", "ffn_norm", "output_norm")
+
 
 def build(metadata: Mapping[str, Any], tensors: Mapping[str, HasShape]) -> Program:
     """Write the network of a starcoder2 file; ModelFileError or UnsupportedError name the key or tensor at fault."""
     n = Blocks(metadata, tensors, "starcoder2", norm="layer")
+    n.w.promise_biases(*BIASED)
     window = n.h.integer("attention.sliding_window", 0, low=0) or None
     ffn, rope = n.h.per_layer("feed_forward_length", n.num_layers), n.h.rope(n.head_dim, "halves")
     x = n.embed()

@@ -27,6 +27,7 @@ _KINDS = {"gpt2": "bpe", "gemma4": "bpe", "llama": "spm", "bert": "wordpiece"}
 
 class _Vocabulary(Protocol):
     default_add_bos: bool
+    needs_bos: bool
     default_space_prefix: bool
 
     @property
@@ -183,11 +184,12 @@ class Tokenizer:
 
     def _read_flags(self, metadata: Mapping[str, Any]) -> None:
         add_bos = vocab.get_flag(metadata, "add_bos_token", self._vocabulary.default_add_bos)
-        self.add_bos = add_bos and self.bos_id is not None
+        self.add_bos = (add_bos or self._vocabulary.needs_bos) and self.bos_id is not None
         add_eos = vocab.get_flag(metadata, "add_eos_token", self.kind == "wordpiece")
         self.add_eos = add_eos and self.eos_id is not None
         space_prefix = vocab.get_flag(metadata, "add_space_prefix", self._vocabulary.default_space_prefix)
-        self._add_space_prefix = space_prefix and self.kind in ("spm", "wordpiece")
+        # The mark of a word's beginning is WordPiece's own: it stands for no space of the text, whatever a file says.
+        self._add_space_prefix = self.kind == "wordpiece" or (space_prefix and self.kind == "spm")
 
     def _make_splitter(self, metadata: Mapping[str, Any]) -> Splitter:
         def texts(*kinds: int) -> dict[str, int]:

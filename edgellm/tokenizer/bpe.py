@@ -40,7 +40,7 @@ class BPEVocabulary:
     def __init__(self, metadata: Mapping[str, Any], types: vocab.Types) -> None:
         pre = "gemma4" if metadata.get("tokenizer.ggml.model") == "gemma4" else metadata.get("tokenizer.ggml.pre")
         self.rule = get_rule(pre)
-        self.default_add_bos = self.rule.add_bos
+        self.default_add_bos, self.needs_bos = self.rule.add_bos, self.rule.needs_bos
         self._texts = vocab.decode_texts(vocab.raw_texts(metadata, "tokenizer.ggml.tokens"), "tokenizer.ggml.tokens")
         self._ids = {text: i for i, text in enumerate(self._texts)}
         self._types = types

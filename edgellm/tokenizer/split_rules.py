@@ -4,13 +4,14 @@
 A rule is a list of patterns (Oniguruma, as in the vendors' tokenizer.json), applied one after the other: every match
 becomes a word of its own, what lies between matches stays together, and the next pattern cuts those further.
 Knows no vocabulary. The next hop is `bpe.py`. Source of names and patterns: llama.cpp, src/llama-vocab.cpp, and the
-vendors' tokenizer.json where llama.cpp quotes it. Left out on purpose: the rules that group digits from the right
-(afmoe, tiny_aya, cohere2moe, superbpe), whose look-ahead takes quadratic time on long numbers.
+vendors' tokenizer.json where llama.cpp quotes it. Two rules group the digits of a number from the right; the vendors' own
+look-ahead for that takes quadratic time on long numbers, so ours find the groups in other steps, each of linear time.
 """
 
 from __future__ import annotations
 
 import difflib
+import warnings
 from dataclasses import dataclass
 
 from ..errors import UnsupportedError
@@ -21,6 +22,7 @@ class SplitRule:
     """One family of vocabularies.
 
     `ignore_merges`: a word that is a token is taken whole. `add_bos`: the default where the file is silent.
+    `needs_bos`: BOS is added though the file says no (Gemma 4's first files did; llama.cpp#21500).
     `byte_level`: text is mapped to GPT-2's byte alphabet; otherwise spaces become U+2581 and bytes `<0xXX>`.
     """
 
@@ -28,6 +30,7 @@ class SplitRule:
     ignore_merges: bool = False
     add_bos: bool = False
     byte_level: bool = True
+    needs_bos: bool = False
 
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -105,6 +108,12 @@ _BAILING = rf"'(?i:[sdmt]|ll|ve|re)|{_LEAD}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}
 _SEED_CODER = rf"{_CONTRACTIONS}|{_LEAD}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 _MINICPM5 = rf"{_CONTRACTIONS}|{_LEAD}\p{{L}}+|\p{{N}}+{_TAIL}"
 _SPARK = rf"{_ASCII_WORD}|{_MARKED}| ?[\p{{P}}\p{{S}}]+|[\r\n]|\s+(?!\S)|\s+"
+# Thousands from the right, where a word ends behind the digits: the run, what is too much for threes, and threes by \p{N}{1,3}.
+# The vendor's way: \d{1,3}(?=(?:\d{3})*\b)
+_TINY_AYA = (r"(?<!\d)\d++\b", r"\A\d{1,2}(?=(?>(?:\d{3})+)\z)", _GPT4O)
+# Thousands from the right, all else one word. The vendor's way: \p{N}+, then (?=(\d{3})+(?!\d)). Where a
+# sign like ½ touches digits, ours cuts there too.
+_SUPERBPE = (r"\p{N}+", r"(?>(?:\d{3})+)(?!\d)", r"\d{3}")
 _PUNCTUATION = r"[\p{P}\$\+<=>\^~\|`]+"
 
 # The names that share a rule stand before it, separated by spaces.
@@ -143,6 +152,8 @@ _FAMILIES: tuple[tuple[str, SplitRule], ...] = (
     ("viking", SplitRule((_BLOOM, r"\p{N}"))),
     ("jais-2", SplitRule((_JAIS2,))),
     ("youtu", SplitRule(_YOUTU, ignore_merges=True)),
+    ("tiny_aya cohere2moe", SplitRule(_TINY_AYA)),
+    ("superbpe", SplitRule(_SUPERBPE)),
     ("chameleon", SplitRule(_CHAMELEON, add_bos=True)),
     ("kimi-k2", SplitRule((_KIMI,))),
     ("exaone-moe", SplitRule((_EXAONE_MOE,))),
@@ -151,7 +162,7 @@ _FAMILIES: tuple[tuple[str, SplitRule], ...] = (
     ("ufakzeka", SplitRule((rf"{_LEAD}\p{{L}}+|\p{{N}}{_TAIL}",))),
     ("laguna", SplitRule((_NEWLINES, _QWEN2))),
     ("minicpm5", SplitRule((r"\p{N}{1,3}", _MINICPM5), ignore_merges=True)),
-    ("gemma4", SplitRule((_NEWLINES,), add_bos=True, byte_level=False)),
+    ("gemma4", SplitRule((_NEWLINES,), add_bos=True, byte_level=False, needs_bos=True)),
     ("sarvam-moe", SplitRule((_NEWLINES,), byte_level=False)),
     ("default", SplitRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))),
 )
@@ -160,14 +171,22 @@ RULES: dict[str, SplitRule] = {name: rule for names, rule in _FAMILIES for name 
 
 
 def get_rule(pre: str | None) -> SplitRule:
-    """Return the rule of a `tokenizer.ggml.pre`. None (old files lack the key) means "default", as in llama.cpp.
+    """Return the rule of a `tokenizer.ggml.pre`. None (old files lack the key) means "default", as in llama.cpp: with a
+    RuntimeWarning, because that is not the rule of most models.
 
     Raises UnsupportedError for an unknown name: merging without the model's own rule gives wrong ids.
     """
+    if pre is None or pre == "":
+        warnings.warn(
+            "the file does not say how words are split (tokenizer.ggml.pre is missing, as converters left it out before May"
+            " 2024): numbers and words may be cut otherwise than the model learned them; take a newer file of it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     name = pre or "default"
-    if name in RULES:
+    if isinstance(name, str) and name in RULES:
         return RULES[name]
-    near = difflib.get_close_matches(name, RULES, 1)
+    near = difflib.get_close_matches(str(name), RULES, 1)
     hint = f"did the converter mean {near[0]!r}? " if near else ""
     raise UnsupportedError(
         f"tokenizer.ggml.pre is {name!r}, a way of splitting words edgellm does not know; {hint}Known: "

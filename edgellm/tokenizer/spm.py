@@ -21,6 +21,7 @@ class SPMVocabulary:
     defaults: Mapping[str, int | None] = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
     default_space_prefix = True
     default_add_bos = True
+    needs_bos = False
 
     def __init__(self, metadata: Mapping[str, Any], types: vocab.Types) -> None:
         self._types = types

@@ -28,6 +28,7 @@ class WordPieceVocabulary:
 
     default_space_prefix = True
     default_add_bos = True
+    needs_bos = False
 
     def __init__(self, metadata: Mapping[str, Any], types: vocab.Types) -> None:
         self._texts = vocab.decode_texts(vocab.raw_texts(metadata, _KEY), _KEY)

@@ -90,6 +90,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "token_embd_norm.weight": (8,),
     "token_embd_norm.bias": (8,),
     **{f"blk.0.{name}.weight": shape for name, shape in LAYER.items()},
+    **{f"blk.0.{name}.bias": (8,) for name in ("attn_output_norm", "layer_output_norm")},
 }
 
 

@@ -43,6 +43,8 @@ CASES = {
     "spark2_5": ("a\n\n", ["a", "\n", "\n"]),
     "bailingmoe": ("I'm\n\n", ["I", "'m", "\n\n"]),
     "youtu": ("\u4e2d\u6587a1", ["\u4e2d\u6587", "a", "1"]),
+    "tiny_aya": ("a 12345", ["a", " ", "12", "345"]),
+    "superbpe": ("by the way 12345", ["by the way ", "12", "345"]),
     "chameleon": ("a.b", ["a", ".", "b"]),
     "deepseek-coder": ("a+\u4e2d", ["a", "+", "\u4e2d"]),
 }
@@ -71,7 +73,8 @@ def test_no_character_is_lost(pre: str) -> None:
 
 
 def test_a_file_without_the_key_uses_the_default_rule() -> None:
-    assert get_rule(None) is get_rule("default")
+    with pytest.warns(RuntimeWarning, match="does not say how words are split"):
+        assert get_rule(None) is get_rule("default")
 
 
 def test_an_unknown_name_is_refused_with_what_is_known() -> None:
