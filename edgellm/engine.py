@@ -19,6 +19,7 @@ from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
 from .errors import ContextError, EdgeLLMError, OptionError, UnsupportedError
 from .kernels.ops import Aborted
+from .pace import Pace
 from .runner import Backend, Runner
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
@@ -62,7 +63,7 @@ class Engine:
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
-        self._scheduler = Scheduler(cache, config.prefill_chunk, in_one_piece=is_encoder)
+        self._scheduler = Scheduler(cache, config.prefill_chunk, in_one_piece=is_encoder, pace=Pace())
         self._begin_guessing(speculator)
         self._plain_step_s = 0.0
         self._works: list[Work] = []  # what the step that is on computes
@@ -149,8 +150,10 @@ class Engine:
             return []  # no sequence has moved: what the cache got is written again
         finally:
             self._works = []
+        seconds = time.perf_counter() - started_s
+        self._scheduler.note_step(works, seconds)
         if self.speculator is not None and all(work.is_decode for work in works):
-            self._note_step(works, time.perf_counter() - started_s)
+            self._note_step(works, seconds)
         if len(batch.hidden_rows):
             for work, rows in split_hidden(works, self.runner.hidden):
                 work.sequence.collect_hidden(rows, work.num_tokens)
