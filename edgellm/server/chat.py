@@ -19,6 +19,7 @@ from .fields import Fields
 from .problems import ApiError, bad
 from .sampling import read_answers, read_sampling
 from .side_by_side import side_by_side
+from .standing import read_standing
 
 MAX_TOP_LOGPROBS = 20
 
@@ -66,7 +67,9 @@ class ChatRequest:
 async def chat(request: Request) -> Response:
     """Answer a conversation."""
     desk: Desk = request.app.state.desk
-    asked = ChatRequest(await desk.read(request), desk)
+    fields = await desk.read(request)
+    asked = ChatRequest(fields, desk)
+    asked.options |= read_standing(request, fields)
     desk.models.find(asked.model)  # a wrong name is told before anything waits
     async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)

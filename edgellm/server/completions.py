@@ -19,6 +19,7 @@ from .fields import Fields
 from .problems import bad
 from .sampling import read_answers, read_sampling
 from .side_by_side import side_by_side
+from .standing import read_standing
 
 MAX_LOGPROBS = 20
 DEFAULT_MAX_TOKENS = 16
@@ -78,7 +79,9 @@ def read_prompts(fields: Fields, name: str, most: int) -> list[Prompt]:
 async def completions(request: Request) -> Response:
     """Continue one or several texts."""
     desk: Desk = request.app.state.desk
-    asked = CompletionRequest(await desk.read(request), desk)
+    fields = await desk.read(request)
+    asked = CompletionRequest(fields, desk)
+    asked.options |= read_standing(request, fields)
     desk.models.find(asked.model)
     async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
