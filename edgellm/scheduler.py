@@ -183,7 +183,7 @@ class Scheduler:
 
     def _is_being_read(self, sequence: Sequence) -> bool:
         """True if the whole prompt of a new sequence is that of one whose prompt is on its way into the cache."""
-        if sequence.num_output or sequence.wants_all_rows or self._in_one_piece:
+        if sequence.num_output or sequence.wants_all_rows or self._in_one_piece or not self._cache.reuses:
             return False
         reading = (x for x in self._running if x.num_cached < x.num_prompt and not x.wants_all_rows)
         return any(_prompt_is_that_of(sequence, x) for x in reading)

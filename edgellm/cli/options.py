@@ -143,7 +143,7 @@ def add_cache_types(add: Callable[..., object]) -> None:
 
 def cache_formats(args: Namespace) -> tuple[str, str]:
     """Return the checked formats of keys and values."""
-    return _named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
+    return named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
 
 
 def bias(text: str) -> tuple[int, float]:
@@ -259,10 +259,10 @@ def read_text(text: str | None) -> str:
 def _made_of(kind: Callable[..., _Made], args: Namespace, **fixed: object) -> _Made:
     """Make a dataclass of the options that its fields are called, but for those that are fixed."""
     names = [field.name for field in fields(kind) if field.name not in fixed and hasattr(args, field.name)]  # type: ignore[arg-type]
-    return _named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
+    return named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
 
 
-def _named(make: Callable[[], _Made]) -> _Made:
+def named(make: Callable[[], _Made]) -> _Made:
     """Call `make`, with the option's name (--max-tokens) in place of the field's (max_tokens) in its error."""
     try:
         return make()
