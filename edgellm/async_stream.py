@@ -15,7 +15,7 @@ from .chat_stream import ChatStream
 from .completion import Completion
 from .errors import EdgeLLMError
 from .sampling import TokenLogprobs
-from .stream import Stream
+from .stream import PromptProgress, Stream
 from .tool_calls import Delta
 
 Begin = Callable[[Callable[[], None]], Stream]
@@ -126,6 +126,23 @@ class AsyncStream:
                 while (delta := stream.take_delta()) is not None:
                     yield delta
                 if stream.completion is not None:
+                    return
+                await self._wait(stream, bell)
+        except BaseException:
+            self._cancel()
+            raise
+
+    async def reading(self) -> AsyncIterator[PromptProgress]:
+        """Yield how far the prompt is read as that goes on, until there is a first token. The answer is to be read after it."""
+        try:
+            stream, bell = await self._start()
+            told = -1
+            while True:
+                is_last, progress = not stream.is_reading, stream.prompt_progress
+                if progress is not None and progress.processed != told:
+                    told = progress.processed
+                    yield progress
+                if is_last:
                     return
                 await self._wait(stream, bell)
         except BaseException:

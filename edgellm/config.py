@@ -117,7 +117,9 @@ class EngineConfig:
         if not isinstance(self.prefix_caching, bool):
             raise OptionError(f"prefix_caching must be true or false, not {self.prefix_caching!r}")
         if self.disk_cache and not self.prefix_caching:
-            raise OptionError("disk_cache keeps what prefix_caching leaves: with the one switched off, leave out the other")
+            raise OptionError(
+                "disk_cache keeps what prefix_caching leaves: with the one switched off, leave out the other"
+            )
         if self.window is not None:
             check_int("window", self.window, 1)
         check_int("sinks", self.sinks, 0, MAX_SINKS)

@@ -28,9 +28,7 @@ CACHE_DTYPES = {
 }
 METHODS = {"ngram": "ngram", "draft_model": "draft"}
 SPECULATION_KEYS = ("method", "model", "num_speculative_tokens")
-SPECULATION_HELP = (
-    'how to guess, as JSON: {"method": "ngram"} or {"method": "draft_model", "model": ...}, and "num_speculative_tokens"'
-)
+SPECULATION_HELP = 'how to guess, as JSON: {"method": "ngram"} or {"method": "draft_model", "model": ...}, and "num_speculative_tokens"'
 
 
 def add_foreign_words(parser: Parser) -> None:
@@ -53,7 +51,9 @@ def translate(given: Mapping[str, Any]) -> dict[str, Any]:
         if (value := found.pop(theirs, None)) is not None:
             _put(found, ours, value, theirs)
     if (size := found.pop("block_size", None)) not in (None, BLOCK_SIZE):
-        raise OptionError(f"--block-size must be {BLOCK_SIZE}, not {size}: kernels read the cache in pages of {BLOCK_SIZE}")
+        raise OptionError(
+            f"--block-size must be {BLOCK_SIZE}, not {size}: kernels read the cache in pages of {BLOCK_SIZE}"
+        )
     if (name := found.pop("kv_cache_dtype", None)) is not None:
         if name not in CACHE_DTYPES:
             raise OptionError(f"--kv-cache-dtype must be one of {', '.join(CACHE_DTYPES)}, not {name!r}")

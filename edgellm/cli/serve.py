@@ -40,7 +40,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=help)
     default = ServerSettings()
     add = parser.add_argument_group("serving").add_argument
-    add("--config", metavar="FILE", help="a YAML file of options, as max-num-seqs: 8; what is given here goes before it")
+    add(
+        "--config", metavar="FILE", help="a YAML file of options, as max-num-seqs: 8; what is given here goes before it"
+    )
     where = "where to listen (default: %(default)s, this machine alone)"
     add("--host", default=default.host, metavar="ADDRESS", help=where)
     add("--port", type=int, default=default.port, metavar="N", help="0 takes a free one (default: %(default)s)")

@@ -13,10 +13,12 @@ from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
 from ..request import seeds
+from ..stream import PromptProgress
 from . import forms
 from .answering import Desk, Events, Visit
 from .fields import Fields
 from .problems import ApiError, bad
+from .reading import after_reading
 from .sampling import read_answers, read_sampling
 from .side_by_side import side_by_side
 from .standing import read_standing
@@ -35,6 +37,7 @@ class ChatRequest:
         self.model = fields.text("model")
         self.n = read_answers(fields, desk.settings.max_answers)
         self.is_stream = fields.flag("stream")
+        self.wants_progress = fields.flag("return_progress")
         self.wants_usage = self.is_stream and bool((fields.object("stream_options") or {}).get("include_usage"))
         self.options = read_sampling(fields) | self._logprobs(fields) | self._tools(fields)
         self.seeds = seeds(self.options.pop("seed", None), self.n)
@@ -108,7 +111,11 @@ async def _events(
     for index in range(asked.n):
         yield chunk(index, {"role": "assistant", "content": ""})
     told = [0] * asked.n
-    async for index, delta in side_by_side([stream.deltas() for stream in streams]):
+    sources = [after_reading(stream, stream.deltas(), asked.wants_progress) for stream in streams]
+    async for index, delta in side_by_side(sources):
+        if isinstance(delta, PromptProgress):
+            yield chunk(index, {}) | {"prompt_progress": delta._asdict()}
+            continue
         more = _new_logprobs(streams[index], told, index, llm)
         if delta is not None:
             yield chunk(index, delta.as_dict(), **more)

@@ -13,10 +13,12 @@ from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
 from ..request import seeds
+from ..stream import PromptProgress
 from . import forms
 from .answering import Desk, Events, Visit
 from .fields import Fields
 from .problems import bad
+from .reading import after_reading
 from .sampling import read_answers, read_sampling
 from .side_by_side import side_by_side
 from .standing import read_standing
@@ -39,6 +41,7 @@ class CompletionRequest:
         self.suffix = fields.text("suffix")
         if self.suffix:
             raise bad("suffix", self.suffix, "left out: filling in the middle is not offered")
+        self.wants_progress = fields.flag("return_progress")
         self.wants_usage = self.is_stream and bool((fields.object("stream_options") or {}).get("include_usage"))
         self.options = {"max_tokens": DEFAULT_MAX_TOKENS} | read_sampling(fields)
         if (logprobs := fields.whole("logprobs", 0, MAX_LOGPROBS)) is not None:
@@ -116,7 +119,11 @@ async def _events(
     for index in range(len(streams) if asked.echo else 0):
         yield chunk(index, asked.echoed(llm, index))
     told = [0] * len(streams)
-    async for index, piece in side_by_side(streams):
+    sources = [after_reading(stream, stream, asked.wants_progress) for stream in streams]
+    async for index, piece in side_by_side(sources):
+        if isinstance(piece, PromptProgress):
+            yield chunk(index, "") | {"prompt_progress": piece._asdict()}
+            continue
         stream = streams[index]
         found = stream.logprobs or []
         new, told[index] = found[told[index] :], len(found)

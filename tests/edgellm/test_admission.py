@@ -77,7 +77,9 @@ def test_one_that_may_not_come_yet_is_passed_over() -> None:
     first, second = make(1, "a"), make(2, "a")
     waiting = fill(first, second, make(3, "b"))
     assert [s.token_ids[0] for s in waiting.in_turn(lambda s: s is not first)] == [2, 3]
-    assert [s.token_ids[0] for s in waiting.in_turn(lambda _: True)] == [1, 2, 3], "nobody was admitted, so no turn is over"
+    assert [s.token_ids[0] for s in waiting.in_turn(lambda _: True)] == [1, 2, 3], (
+        "nobody was admitted, so no turn is over"
+    )
     waiting.remove(second)
     assert second not in waiting and first in waiting
 

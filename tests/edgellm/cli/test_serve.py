@@ -47,7 +47,10 @@ def test_without_words_all_is_as_the_settings_have_it(monkeypatch: pytest.Monkey
         (["--kv-cache-dtype", "Q8_0"], {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}),
         (["--no-enable-prefix-caching"], {"prefix_caching": False}),
         (["--enable-prefix-caching"], {"prefix_caching": True}),
-        (["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'], {"spec": "ngram", "max_draft": 5}),
+        (
+            ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'],
+            {"spec": "ngram", "max_draft": 5},
+        ),
         (["--speculative-config", '{"method": "ngram", "model": "ngram"}'], {"spec": "ngram", "max_draft": None}),
         (["--speculative-config", '{"model": "small.gguf"}'], {"spec": "draft", "draft_model": "small.gguf"}),
     ],
@@ -60,7 +63,10 @@ def test_vllms_words(words: list[str], fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--max-model-len", "9", "--max-context", "8"], "--max-model-len and --max-context say different things: 9 and 8"),
+        (
+            ["--max-model-len", "9", "--max-context", "8"],
+            "--max-model-len and --max-context say different things: 9 and 8",
+        ),
         (["--max-num-batched-tokens", "9", "--prefill-chunk", "512"], "different things: 9 and 512"),
         (["--kv-cache-dtype", "fp8", "--cache-type-v", "f16"], "--kv-cache-dtype and --cache-type-v say"),
         (["--kv-cache-dtype", "int3"], "--kv-cache-dtype must be one of auto, fp8"),

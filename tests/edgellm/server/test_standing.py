@@ -54,7 +54,11 @@ def request_of() -> Callable[..., Request]:
 def test_whose_a_request_is(request_of: Callable[..., Request]) -> None:
     plain, secret = request_of(), request_of(authorization="Bearer secret")
     assert client_of(plain) == "address 10.0.0.7"
-    assert client_of(secret, Fields({"user": None})) == client_of(secret) != client_of(request_of(authorization="Bearer b"))
+    assert (
+        client_of(secret, Fields({"user": None}))
+        == client_of(secret)
+        != client_of(request_of(authorization="Bearer b"))
+    )
     assert "secret" not in client_of(secret)
     assert client_of(secret, Fields({"user": "u" * 10_000})) == "user " + "u" * 128
     assert client_of(plain, Fields({"user": 5})) == "address 10.0.0.7", "other kinds mean nothing here"
