@@ -54,6 +54,7 @@ class AsyncStream:
         self._beginning: Begin | None = begin
         self._stream: Stream | None = None
         self._bell: _Bell | None = None
+        self._failure: Exception | None = None
 
     @property
     def completion(self) -> Completion | None:
@@ -149,6 +150,12 @@ class AsyncStream:
             self._cancel()
             raise
 
+    def fail(self, error: Exception) -> None:
+        """End the answer with an error, which whoever waits for it gets. In the event loop that reads it."""
+        self._failure = error
+        if self._bell is not None:
+            self._bell.ring()
+
     async def aclose(self) -> None:
         """Cancel the generation; harmless when it has ended or never begun."""
         self._cancel()
@@ -171,11 +178,12 @@ class AsyncStream:
             self._stream = await _in_thread(lambda: begin(bell.ring))
         return self._stream, self._bell
 
-    @staticmethod
-    async def _wait(stream: Stream, bell: _Bell) -> None:
-        if stream.completion is None:
+    async def _wait(self, stream: Stream, bell: _Bell) -> None:
+        if stream.completion is None and self._failure is None:
             await bell.wait()
             stream.tell_prefill()
+        if self._failure is not None:
+            raise self._failure
 
     def _cancel(self) -> None:
         self._beginning = None

@@ -28,7 +28,10 @@ CACHE_DTYPES = {
 }
 METHODS = {"ngram": "ngram", "draft_model": "draft"}
 SPECULATION_KEYS = ("method", "model", "num_speculative_tokens")
-SPECULATION_HELP = 'how to guess, as JSON: {"method": "ngram"} or {"method": "draft_model", "model": ...}, and "num_speculative_tokens"'
+SPECULATION_HELP = (
+    'how to guess, as JSON: {"method": "ngram"} or {"method": "draft_model", "model": ...}, and'
+    ' "num_speculative_tokens"'
+)
 
 
 def add_foreign_words(parser: Parser) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..config import DEFAULT_MODEL, EngineConfig
 from ..config_checks import check_int
 from ..errors import OptionError, UnsupportedError
-from ..server.settings import ServerSettings
+from ..server.settings import LOG_FORMATS, LOG_LEVELS, ServerSettings
 from .config_file import read_config
 from .foreign_words import add_foreign_words, translate
 from .options import MODEL_HELP, add_engine, engine_config, named, size
@@ -32,6 +32,9 @@ EXAMPLES = """\
        -d '{"messages": [{"role": "user", "content": "Hi"}]}'"""
 KEY_VARIABLE = "EDGELLM_API_KEY"
 DEFAULT_SEQUENCES = 4
+STOP_HELP = (
+    "how long answers may take to finish when the server is stopped; a second signal cuts them (default: %(default)g)"
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -60,9 +63,21 @@ def add_arguments(parser: Parser) -> None:
     nesting = "arrays and objects within each other in a body (default: %(default)s)"
     add("--max-nesting", type=int, default=default.max_nesting, metavar="N", help=nesting)
     add("--request-timeout", type=float, metavar="SECONDS", help="most time for an answer (default: any)")
+    add("--stop-timeout", type=float, default=default.stop_timeout, metavar="SECONDS", help=STOP_HELP)
     add("--keep-alive", type=float, metavar="SECONDS", help="unload a model that nobody has asked for so long")
+    _add_logs(parser)
     add_engine(parser)
     add_foreign_words(parser)
+
+
+def _add_logs(parser: Parser) -> None:
+    default = ServerSettings()
+    add = parser.add_argument_group("the log, on standard error").add_argument
+    form = "text for people, json for one object a line (default: %(default)s)"
+    add("--log-format", default=default.log_format, metavar="|".join(LOG_FORMATS), help=form)
+    level = "the least important of what is said; info has a line for each request (default: %(default)s)"
+    add("--log-level", type=str.lower, default=default.log_level, metavar="|".join(LOG_LEVELS), help=level)
+    add("--log-content", action="store_true", help="also log what was asked and answered")
 
 
 def read_words(parser: Parser, words: Sequence[str]) -> Namespace:
@@ -109,6 +124,10 @@ def server_settings(args: Namespace) -> ServerSettings:
             max_queue=args.max_queue,
             request_timeout=args.request_timeout,
             keep_alive=args.keep_alive,
+            stop_timeout=args.stop_timeout,
+            log_format=args.log_format,
+            log_level=args.log_level,
+            log_content=args.log_content,
         )
     )
 

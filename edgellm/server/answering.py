@@ -21,9 +21,11 @@ from ..async_stream import AsyncStream
 from ..completion import Completion
 from .fields import Fields, read_object
 from .forms import DONE, event
+from .journal import record_of, shortened
 from .models import ServedModels
 from .problems import ApiError, from_error
 from .settings import ServerSettings
+from .standing import client_of
 from .statistics import Statistics
 
 Result = TypeVar("Result")
@@ -37,10 +39,26 @@ class Desk:
     def __init__(self, models: ServedModels, settings: ServerSettings) -> None:
         self.models, self.settings, self.statistics = models, settings, Statistics()
         self.is_ending = False
+        self.visits: set[Visit] = set()
+
+    @property
+    def num_open(self) -> int:
+        """Requests that run or wait."""
+        return len(self.visits)
+
+    def cut(self) -> None:
+        """End all requests with an error that says why."""
+        for visit in list(self.visits):
+            visit.cut(ApiError(503, "the server is ending, and this answer was cut", headers={"Retry-After": "5"}))
 
     async def read(self, request: Request) -> Fields:
         """The fields of a request's body."""
-        return read_object(await request.body(), self.settings.max_nesting)
+        fields = read_object(await request.body(), self.settings.max_nesting)
+        record = record_of(request)
+        record.client = client_of(request, fields)
+        if self.settings.log_content:
+            record.asked = shortened(fields.values)
+        return fields
 
     def admit(self) -> None:
         """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends."""
@@ -70,6 +88,11 @@ class Visit:
         self._desk, self._request = desk, request
         self._stack = AsyncExitStack()
         self._is_open, self._is_handed_over = True, False
+        self._streams: list[AsyncStream] = []
+        self._error: ApiError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._start_s = asyncio.get_running_loop().time()
+        desk.visits.add(self)
         self.done: list[Completion] | None = None
 
     async def __aenter__(self) -> Visit:
@@ -82,13 +105,28 @@ class Visit:
     def hand_over(self) -> None:
         """Leave it to an answer that comes piece by piece to close it."""
         self._is_handed_over = True
+        if (timeout := self._desk.settings.request_timeout) is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._start_s + timeout, self.cut, _too_late(timeout))
+
+    def note_error(self, error: ApiError) -> None:
+        """For the log."""
+        record_of(self._request).error = error.message
+
+    def cut(self, error: ApiError) -> None:
+        """End it with an error."""
+        self._error = error
+        for stream in self._streams:
+            stream.fail(error)
 
     async def open(self, model: str | None) -> AsyncLLM:
         """The model, loaded now if need be."""
+        record_of(self._request).model = self._desk.models.find(model).name
         return await self.wait(self._stack.enter_async_context(self._desk.models.use(model)))
 
     async def begin(self, streams: list[AsyncStream]) -> list[AsyncStream]:
         """Begin answers: what is wrong with the request is raised here, before the first byte of an answer."""
+        self._streams = streams
         for stream in streams:
             self._stack.push_async_callback(stream.aclose)
         for stream in streams:
@@ -110,10 +148,11 @@ class Visit:
                 await asyncio.wait([task], timeout=LOOK_S)
                 if not task.done() and await self._request.is_disconnected():
                     raise ApiError(499, "the client is gone")
+                if not task.done() and self._error is not None:
+                    raise self._error
                 if not task.done() and loop.time() > end:
-                    raise ApiError(
-                        504, f"the answer took longer than {timeout:g} seconds, the limit (--request-timeout)"
-                    )
+                    assert timeout is not None
+                    raise _too_late(timeout)
             return task.result()
         finally:
             task.cancel()
@@ -122,8 +161,24 @@ class Visit:
         """End what is still on its way; harmless when repeated."""
         if self._is_open:
             self._is_open = False
+            self._desk.visits.discard(self)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._note()
             self._desk.leave(self.done)
             await self._stack.aclose()
+
+    def _note(self) -> None:
+        record = record_of(self._request)
+        record.done = self.done
+        if self.done is None and self._is_handed_over and record.error is None:
+            record.error = "the client is gone"
+        if self._desk.settings.log_content and self.done:
+            record.answered = [shortened(one.raw_text) for one in self.done]
+
+
+def _too_late(timeout: float) -> ApiError:
+    return ApiError(504, f"the answer took longer than {timeout:g} seconds, the limit (--request-timeout)")
 
 
 async def _finish_all(streams: list[AsyncStream]) -> list[Completion]:
@@ -157,7 +212,9 @@ class Pieces(StreamingResponse):
             async for data in pieces:
                 yield self.pack(data)
         except Exception as error:
-            yield self.pack(self.shape_of(from_error(error)))
+            found = from_error(error)
+            self._visit.note_error(found)
+            yield self.pack(self.shape_of(found))
         yield self.end
 
     end = b""

@@ -20,6 +20,11 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ok" if is_ready else state}, 200 if is_ready else 503)
 
 
+async def live(request: Request) -> Response:
+    """Liveness: 200 as long as the event loop turns, whatever the models do."""
+    return JSONResponse({"status": "ok"})
+
+
 async def models(request: Request) -> Response:
     """OpenAI's list."""
     desk: Desk = request.app.state.desk
