@@ -37,11 +37,11 @@ class Server(uvicorn.Server):
         self.was_interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: the first ends, the second cuts, the third leaves everything as it is."""
+        """A signal: the first ends, the second cuts, the third waits for nobody."""
         self.was_interrupted |= sig == signal.SIGINT
         self.ending.ask()
         if self.ending.num_asked > 2:
-            self.should_exit = self.force_exit = True
+            self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """See uvicorn: ten times a second."""
