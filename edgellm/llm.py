@@ -159,6 +159,7 @@ class LLM:
         """Continue a prompt, text or token ids, as it is. `overrides` are fields of SamplingParams.
 
         on_prefill=function: called with (done, total) tokens of the prompt while they are computed, in this thread.
+        priority=0: among those that wait for a place, the lower the sooner; client="": of equals, clients take turns.
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
         Where schema is a Pydantic model class, its instance is returned; `stream` has the completion too.
         Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room, AnswerError if there

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -73,27 +72,23 @@ async def chat(request: Request) -> Response:
     fields = await desk.read(request)
     asked = ChatRequest(fields, desk)
     asked.options |= read_standing(request, fields)
-    desk.models.find(asked.model)  # a wrong name is told before anything waits
+    name = desk.models.find(asked.model).name  # a wrong one is told before anything waits
     async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
         streams = await visit.begin(asked.begin(llm))
         if asked.is_stream:
-            return Events(_events(asked, _head(asked, desk, "chat.completion.chunk"), llm, streams, visit), visit)
-        return JSONResponse(_answer(asked, desk, llm, await visit.finish(streams)))
+            head = forms.head("chatcmpl", "chat.completion.chunk", name)
+            return Events(_events(asked, head, llm, streams, visit), visit)
+        return JSONResponse(_answer(name, llm, await visit.finish(streams)))
 
 
-def _head(asked: ChatRequest, desk: Desk, kind: str) -> dict[str, Any]:
-    name = desk.models.find(asked.model).name
-    return {"id": forms.make_id("chatcmpl"), "object": kind, "created": int(time.time()), "model": name}
-
-
-def _answer(asked: ChatRequest, desk: Desk, llm: AsyncLLM, done: list[Completion]) -> dict[str, Any]:
+def _answer(name: str, llm: AsyncLLM, done: list[Completion]) -> dict[str, Any]:
     choices = []
     for index, one in enumerate(done):
         choice = {"index": index, "message": forms.message(one), "finish_reason": forms.finish_reason(one)}
         logprobs = None if one.logprobs is None else forms.chat_logprobs(one.logprobs, llm.llm.tokenizer)
         choices.append(choice | {"logprobs": logprobs})
-    head = _head(asked, desk, "chat.completion")
+    head = forms.head("chatcmpl", "chat.completion", name)
     return head | {"choices": choices, "usage": forms.usage(done), "timings": forms.timings(done[0].timings)}
 
 

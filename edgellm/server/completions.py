@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -85,21 +84,17 @@ async def completions(request: Request) -> Response:
     fields = await desk.read(request)
     asked = CompletionRequest(fields, desk)
     asked.options |= read_standing(request, fields)
-    desk.models.find(asked.model)
+    name = desk.models.find(asked.model).name
     async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
         streams = await visit.begin(asked.begin(llm))
+        head = forms.head("cmpl", "text_completion", name)
         if asked.is_stream:
-            return Events(_events(asked, _head(asked, desk), llm, streams, visit), visit)
+            return Events(_events(asked, head, llm, streams, visit), visit)
         done = await visit.finish(streams)
         choices = [_choice(i, one, asked.echoed(llm, i) + one.text, llm) for i, one in enumerate(done)]
         more = {"usage": forms.usage(done), "timings": forms.timings(done[0].timings)}
-        return JSONResponse(_head(asked, desk) | {"choices": choices} | more)
-
-
-def _head(asked: CompletionRequest, desk: Desk) -> dict[str, Any]:
-    name = desk.models.find(asked.model).name
-    return {"id": forms.make_id("cmpl"), "object": "text_completion", "created": int(time.time()), "model": name}
+        return JSONResponse(head | {"choices": choices} | more)
 
 
 def _choice(index: int, done: Completion, text: str, llm: AsyncLLM) -> dict[str, Any]:
