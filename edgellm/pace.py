@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 
-MAX_STEP_S = 0.1
+MAX_STEP_S = 0.12
 """What a step with others' tokens in it should take at most: well below a quarter of a second, for times vary."""
 SLOWER = 2.0
 """Where a step without a prompt takes longer already, as with a large model: how many times as long one with a prompt may."""
 FIRST_ROWS, LEAST_ROWS = 32, 8
 """Rows of prompts in the first such step, and in any: prompts must come to an end."""
-SAMPLES = 4
+SAMPLES, PLAIN_SAMPLES = 3, 4
+"""Steps by which the next is chosen: the middle one of a few, as a single slow one was some other program's."""
 
 
 class Pace:
@@ -22,7 +23,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.rows = FIRST_ROWS
-        self._plain_s: deque[float] = deque(maxlen=SAMPLES)
+        self._plain_s: deque[float] = deque(maxlen=PLAIN_SAMPLES)
+        self._fitting: deque[int] = deque(maxlen=SAMPLES)
 
     def note(self, prompt_rows: int, has_decodes: bool, seconds: float) -> None:
         """A step took so long."""
@@ -32,8 +34,8 @@ class Pace:
             self._plain_s.append(seconds)
             return
         most_s = max(MAX_STEP_S, SLOWER * min(self._plain_s, default=0.0))
-        fitting = int(prompt_rows * most_s / max(seconds, 1e-9))
-        if seconds > most_s:
-            self.rows = max(LEAST_ROWS, min(self.rows, fitting))
-        else:  # a short rest of a prompt says nothing of long ones, so it takes nothing away
-            self.rows = max(self.rows, min(2 * self.rows, fitting))
+        if 2 * prompt_rows < self.rows and seconds <= most_s:
+            return  # a short rest of a prompt says nothing of long ones
+        self._fitting.append(int(prompt_rows * most_s / max(seconds, 1e-9)))
+        fitting = sorted(self._fitting)[len(self._fitting) // 2]
+        self.rows = max(LEAST_ROWS, min(fitting, 2 * self.rows))

@@ -18,16 +18,26 @@ def test_it_finds_the_rows_that_fit_and_stays_there() -> None:
     assert max(steps) <= 1.1 * MAX_STEP_S and steps[-1] > 0.8 * MAX_STEP_S
 
 
-def test_a_step_that_took_too_long_makes_the_next_ones_short_until_it_is_better() -> None:
+def test_a_single_slow_step_changes_little_and_two_make_the_next_ones_short() -> None:
     pace = Pace()
-    for _ in range(5):
+    for _ in range(8):
         pace.note(pace.rows, True, 0.0005 * pace.rows)
     before = pace.rows
     pace.note(pace.rows, True, 3.0)
+    assert pace.rows > 0.9 * before
+    pace.note(before, True, 3.0)
     assert pace.rows == max(LEAST_ROWS, int(before * MAX_STEP_S / 3.0))
     for _ in range(10):
         pace.note(pace.rows, True, 0.0005 * pace.rows)
     assert pace.rows > 0.8 * before
+
+
+def test_a_long_text_costs_more_by_the_row_and_gets_fewer_rows() -> None:
+    pace, steps = Pace(), []
+    for i in range(100):
+        steps.append(pace.rows * (0.001 + 0.00005 * i))
+        pace.note(pace.rows, True, steps[-1])
+    assert max(steps) < 1.2 * MAX_STEP_S and pace.rows < 25
 
 
 def test_a_short_rest_of_a_prompt_takes_nothing_away_and_a_prompt_alone_says_nothing() -> None:
@@ -71,5 +81,5 @@ def test_decodes_come_first_and_prompts_share_what_is_left() -> None:
         works = dict(step(0.001))
         assert works[1] == 1
         rows.append(works[2] + works.get(3, 0))
-    assert rows[:3] == [32, 64, 98] and max(rows) <= 100
+    assert rows[:3] == [32, 64, 118] and max(rows) <= 120
     assert sum(rows) >= 2000 - 424
