@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from argparse import Namespace
 from collections.abc import Sequence
@@ -100,11 +101,12 @@ def execute(args: Namespace) -> int:
     options = {field.name: getattr(config, field.name) for field in fields(EngineConfig)}
     options["max_sequences"] = args.max_num_seqs
     sources = name_models(args.models or [DEFAULT_MODEL], args.served_model_name or [])
-    if not settings.is_loopback and settings.api_key is None:
-        note(f"anybody who can reach {settings.host} can use this server: --api-key asks for a key")
 
     def told(address: str) -> None:
-        note(f"serving {', '.join(sources)} at {address}/v1; Ctrl-C ends it")
+        say = note if settings.log_format == "text" else logging.getLogger("edgellm.server").warning
+        if not settings.is_loopback and settings.api_key is None:
+            say(f"anybody who can reach {settings.host} can use this server: --api-key asks for a key")
+        say(f"serving {', '.join(sources)} at {address}/v1; Ctrl-C ends it")
 
     serve(ServedModels(sources, options, settings.keep_alive), settings, told)
     return 0

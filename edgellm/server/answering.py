@@ -60,11 +60,15 @@ class Desk:
             record.asked = shortened(fields.values)
         return fields
 
-    def admit(self) -> None:
-        """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends."""
+    def admit(self, client: str) -> None:
+        """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends.
+
+        A client that has no other request here still gets in where others fill the queue, until it is filled twice.
+        """
         if self.is_ending:
             raise ApiError(503, "the server is ending", headers={"Retry-After": "5"})
-        if self.statistics.num_open >= self.settings.max_queue:
+        is_new = all(visit.client != client for visit in self.visits)
+        if self.num_open >= self.settings.max_queue * (2 if is_new else 1):
             self.statistics.refused += 1
             raise ApiError(
                 429,
@@ -81,10 +85,11 @@ class Desk:
 
 class Visit:
     """One request from its admission to its end, however that comes: of the `async with` block it is used in, or of the answer
-    that it was handed over to. done: what it was answered."""
+    that it was handed over to. client: whose it is. done: what it was answered."""
 
     def __init__(self, desk: Desk, request: Request) -> None:
-        desk.admit()
+        self.client = record_of(request).client
+        desk.admit(self.client)
         self._desk, self._request = desk, request
         self._stack = AsyncExitStack()
         self._is_open, self._is_handed_over = True, False

@@ -52,6 +52,9 @@ class ServedModel:
                 try:
                     async with self._room(self):
                         self.llm = await AsyncLLM.load(self.source, progress=self._tell, **self.options)
+                except asyncio.CancelledError:  # who asked for it is gone
+                    self.state = "idle"
+                    raise
                 except BaseException:
                     self.state = "failed"
                     raise

@@ -170,7 +170,7 @@ def test_a_process_that_gets_a_signal(tiny: Path, number: signal.Signals, code: 
         [sys.executable, "-m", "edgellm", *words], stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
         assert process.stderr is not None
-        found = re.search(r"http://\S+(?=/v1)", process.stderr.readline())
+        found = re.search(r"http://\S+(?=/v1)", json.loads(process.stderr.readline())["message"])
         assert found is not None
         with (
             httpx.Client(base_url=found[0], timeout=60) as client,
@@ -183,5 +183,6 @@ def test_a_process_that_gets_a_signal(tiny: Path, number: signal.Signals, code: 
         assert process.wait(30) == code
         assert '"finish_reason":"length"' in rest and "error" not in rest
         lines = [json.loads(line) for line in process.stderr.read().splitlines()]
+    assert all(line["time"] and line["level"] for line in lines), "every line is an object"
     done = [line for line in lines if line["event"] == "request"]
     assert [(x["path"], x["status"], x["answer_tokens"]) for x in done] == [("/v1/chat/completions", 200, 500)]

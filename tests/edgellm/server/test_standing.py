@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from running_server import OPTIONS
 from starlette.requests import Request
 
 from edgellm.scheduler import Scheduler
 from edgellm.sequence import Sequence
+from edgellm.server.answering import Desk, Visit
 from edgellm.server.fields import Fields
+from edgellm.server.journal import Record
+from edgellm.server.models import ServedModels
+from edgellm.server.problems import ApiError
+from edgellm.server.settings import ServerSettings
 from edgellm.server.standing import client_of
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -40,6 +48,30 @@ def test_every_route_that_answers_hands_them_on(
 def test_a_priority_that_is_none(client: httpx.Client, path: str, priority: object) -> None:
     answer = client.post(path, json=BODIES[path] | {"priority": priority})
     assert answer.status_code == 400 and "priority" in answer.text
+
+
+def test_a_full_queue_lets_in_who_has_nothing_in_it_until_it_is_filled_twice(tiny: Path) -> None:
+    def request_by(user: str) -> Request:
+        record = Record("", "POST", "/", f"user {user}")
+        return Request({"type": "http", "method": "POST", "headers": [], "edgellm.record": record})
+
+    async def work() -> None:
+        greedy = [Visit(desk, request_by("greedy")) for _ in range(4)]
+        with pytest.raises(ApiError, match="4 requests run and wait already"):
+            Visit(desk, request_by("greedy"))
+        others = [Visit(desk, request_by(f"other {i}")) for i in range(4)]
+        with pytest.raises(ApiError, match="4 requests run and wait already"):
+            Visit(desk, request_by("one more"))
+        await others.pop().close()
+        with pytest.raises(ApiError):
+            Visit(desk, request_by("other 0"))
+        late = Visit(desk, request_by("one more"))
+        for visit in (*greedy, *others, late):
+            await visit.close()
+        assert desk.num_open == 0 == desk.statistics.num_open
+
+    desk = Desk(ServedModels({"tiny": str(tiny)}, OPTIONS), ServerSettings(max_queue=4))
+    asyncio.run(work())
 
 
 @pytest.fixture
