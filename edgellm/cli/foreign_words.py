@@ -64,7 +64,7 @@ def translate(given: Mapping[str, Any]) -> dict[str, Any]:
             _put(found, "cache_type_k", kind, "kv_cache_dtype")
             _put(found, "cache_type_v", kind, "kv_cache_dtype")
     if (caching := found.pop("enable_prefix_caching", None)) is not None:
-        found["prefix_caching"] = caching
+        _put(found, "prefix_caching", caching, "enable_prefix_caching")
     if (text := found.pop("speculative_config", None)) is not None:
         for ours, value in _read_speculation(text).items():
             _put(found, ours, value, "speculative_config")

@@ -47,6 +47,7 @@ def test_without_words_all_is_as_the_settings_have_it(monkeypatch: pytest.Monkey
         (["--kv-cache-dtype", "Q8_0"], {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}),
         (["--no-enable-prefix-caching"], {"prefix_caching": False}),
         (["--enable-prefix-caching"], {"prefix_caching": True}),
+        (["--no-prefix-caching", "--no-enable-prefix-caching"], {"prefix_caching": False}),
         (
             ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'],
             {"spec": "ngram", "max_draft": 5},
@@ -70,6 +71,7 @@ def test_vllms_words(words: list[str], fields: dict[str, Any]) -> None:
         (["--max-num-batched-tokens", "9", "--prefill-chunk", "512"], "different things: 9 and 512"),
         (["--kv-cache-dtype", "fp8", "--cache-type-v", "f16"], "--kv-cache-dtype and --cache-type-v say"),
         (["--kv-cache-dtype", "int3"], "--kv-cache-dtype must be one of auto, fp8"),
+        (["--no-prefix-caching", "--enable-prefix-caching"], "--enable-prefix-caching and --prefix-caching say"),
         (["--block-size", "16"], "--block-size must be 64, not 16"),
         (["--speculative-config", "{"], "--speculative-config is not JSON"),
         (["--speculative-config", "[" * 100_000], "--speculative-config is not JSON"),
