@@ -48,6 +48,11 @@ def bad(param: str, value: Any, wanted: str) -> ApiError:
     return ApiError(400, f"{param} is {shown}, but must be {wanted}", param=param)
 
 
+def client_gone() -> ApiError:
+    """Nobody hears this; the log of a proxy may. The status is nginx's."""
+    return ApiError(499, "the client is gone")
+
+
 def from_error(error: BaseException) -> ApiError:
     """What an error of edgellm's means to who asked; anything else is a bug, whose text stays here."""
     if isinstance(error, ApiError):
