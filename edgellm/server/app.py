@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, ollama, page, responses, status, tokens
+from . import chat, completions, embeddings, ollama, openapi, page, responses, status, tokens
 from .answering import Desk
 from .guard import Guard
 from .models import ServedModels
@@ -39,6 +39,7 @@ ROUTES = (
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
+    ("GET", "/openapi.json", openapi.openapi),
     ("GET", "/health", status.health),
     ("GET", "/metrics", status.metrics),
     ("GET", "/props", status.props),
