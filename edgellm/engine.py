@@ -34,8 +34,10 @@ def default_max_context(trained: int | None) -> int:
 
 
 class Occupancy(NamedTuple):
-    """running: sequences that hold a place in the cache. waiting: those that wait for one. blocks_in_use: cache blocks that running
-    ones hold. blocks_kept: those that only wait to be used again. blocks_free: the others."""
+    """running: sequences that hold a place in the cache. waiting: those that wait for one.
+
+    blocks_in_use: cache blocks that running ones hold. blocks_kept: those that wait to be used again. blocks_free: the others.
+    """
 
     running: int
     waiting: int

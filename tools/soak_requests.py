@@ -14,7 +14,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-WORDS = "the and is of to river stone light seven carry blue under every morning".split()
+WORDS = [
+    "the",
+    "and",
+    "is",
+    "of",
+    "to",
+    "river",
+    "stone",
+    "light",
+    "seven",
+    "carry",
+    "blue",
+    "under",
+    "every",
+    "morning",
+]
 JSON = {"Content-Type": "application/json"}
 TIMEOUT_S = 300.0
 
@@ -33,7 +48,9 @@ class Client:
         self.host, self.max_context = address.removeprefix("http://"), max_context
         self.known: list[tuple[dict[str, Any], str]] = []
 
-    def send(self, method: str, path: str, body: bytes | None, headers: dict[str, str] = JSON) -> http.client.HTTPConnection:
+    def send(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str] = JSON
+    ) -> http.client.HTTPConnection:
         """Send a request, wait for nothing."""
         connection = http.client.HTTPConnection(self.host, timeout=TIMEOUT_S)
         connection.request(method, path, body, headers)

@@ -12,124 +12,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-import psutil
 from arguments import require_at_least
+from server_process import Server, serving
 from soak_requests import Client, Seen, choose, fillers, known_chats
 
 MOST_GROWTH = 0.02
 WARM_UP_SHARE = 0.2
-START_S, SETTLE_S, END_S = 300.0, 30.0, 40.0
 
 
-class Server:
-    """`edgellm serve` in a process, and what can be seen of it from outside."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process, self.log = process, log
-        self.eye = psutil.Process(process.pid)
-        self.address = self._wait_for_address()
-        self.client: Client
-
-    def _wait_for_address(self) -> str:
-        end = time.monotonic() + START_S
-        while time.monotonic() < end and self.process.poll() is None:
-            if found := re.search(r"http://[\d.]+:\d+", self.log.read_text(errors="replace")):
-                return found[0]
-            time.sleep(0.05)
-        raise SystemExit(f"the server did not start:\n{self.log.read_text(errors='replace')}")
-
-    def wait_until_ready(self) -> None:
-        """Return once it can answer."""
-        end = time.monotonic() + START_S
-        while self.client.ask("GET", "/health")[0] != 200:
-            if time.monotonic() > end or self.process.poll() is not None:
-                raise SystemExit(f"the model was not loaded:\n{self.log.read_text(errors='replace')}")
-            time.sleep(0.1)
-
-    def gauges(self) -> dict[str, int]:
-        """What /metrics says, summed over models."""
-        text = self.client.ask("GET", "/metrics")[1].decode()
-        found: dict[str, int] = defaultdict(int)
-        for name, value in re.findall(r"^edgellm_(\w+)(?:\{.*\})? (\d+)$", text, re.MULTILINE):
-            found[name] += int(value)
-        return dict(found)
-
-    def settle(self) -> dict[str, int]:
-        """Wait until nothing is under way, and return the gauges; those that never settle are told by them."""
-        end = time.monotonic() + SETTLE_S
-        while True:
-            found = self.gauges()
-            is_quiet = not any(found[name] for name in ("requests_open", "sequences_running", "sequences_waiting"))
-            if is_quiet or time.monotonic() > end:
-                return found
-            time.sleep(0.1)
-
-    def footprint(self) -> dict[str, float]:
-        """Medians of its resident bytes, those of them that no file stands behind, threads and open files."""
-        rows = []
-        for _ in range(9):
-            memory = self.eye.memory_info()
-            files = self.eye.num_fds() if hasattr(self.eye, "num_fds") else self.eye.num_handles()
-            rows.append((memory.rss, memory.rss - getattr(memory, "shared", 0), self.eye.num_threads(), files))
-            time.sleep(0.1)
-        names = ("resident", "anonymous", "threads", "files")
-        return dict(zip(names, (median(column) for column in zip(*rows, strict=True)), strict=True))
-
-    def end(self) -> int | None:
-        """Tell it to end. -> its exit code, None if it had to be killed."""
-        self.process.send_signal(signal.SIGTERM if os.name == "posix" else signal.CTRL_BREAK_EVENT)
-        try:
-            return self.process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            return None
-
-
-@contextmanager
-def serving(model: str, args: argparse.Namespace) -> Iterator[Server]:
-    """A server that listens, killed in the end if it still lives."""
-    command = [sys.executable, "-m", "edgellm", "serve", model, "--port", "0"]
-    command += ["--max-num-seqs", "4", "--max-queue", str(args.clients), "--max-context", str(args.max_context)]
-    command += ["-t", str(args.threads)] if args.threads else []
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0
-        with log.open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file, creationflags=flags)
-        try:
-            server = Server(process, log)
-            server.client = Client(server.address, args.max_context)
-            yield server
-        finally:
-            process.kill()
-            process.wait()
-
-
-def fill_cache(server: Server) -> None:
+def fill_cache(server: Server, client: Client) -> None:
     """Touch all of the cache's memory, so that what it comes to use later is not taken for a leak."""
     free = server.gauges()["cache_blocks_free"]
-    for chat in fillers(server.client.max_context, 200):
-        server.client.ask("POST", "/v1/chat/completions", chat)
+    for chat in fillers(client.max_context, 200):
+        client.ask("POST", "/v1/chat/completions", chat)
         if (now := server.gauges()["cache_blocks_free"]) >= free:
             break
         free = now
 
 
-def run(server: Server, numbers: range, args: argparse.Namespace) -> list[tuple[str, Seen, float]]:
+def run(server: Server, client: Client, numbers: range, args: argparse.Namespace) -> list[tuple[str, Seen, float]]:
     """Send requests by some clients at once. -> kind, what was seen, seconds, for each."""
     found, left, lock = list[tuple[str, Seen, float]](), iter(numbers), threading.Lock()
 
@@ -142,7 +52,7 @@ def run(server: Server, numbers: range, args: argparse.Namespace) -> list[tuple[
             kind, rng = choose(args.seed, number)
             start = time.monotonic()
             try:
-                seen = kind(server.client, rng)
+                seen = kind(client, rng)
             except Exception as error:
                 seen = Seen(-1, f"{type(error).__name__}: {error}")
             found.append((kind.__name__, seen, time.monotonic() - start))
@@ -154,41 +64,48 @@ def run(server: Server, numbers: range, args: argparse.Namespace) -> list[tuple[
         time.sleep(0.1)
         if args.verbose and len(found) // 100 != getattr(args, "told", -1):
             args.told = len(found) // 100
-            print(len(found), f"{server.eye.memory_info().rss / 1e6:.1f} MB", server.gauges(), file=sys.stderr, flush=True)
+            print(
+                len(found), f"{server.eye.memory_info().rss / 1e6:.1f} MB", server.gauges(), file=sys.stderr, flush=True
+            )
     return found
 
 
 def soak(server: Server, args: argparse.Namespace) -> dict[str, Any]:
     """Do all of it. -> figures; "faults" says what must not be."""
     server.wait_until_ready()
-    server.client.known = [(chat, server.client.text_of(chat)) for chat in known_chats(args.max_context)]
-    fill_cache(server)
+    client = Client(server.address, args.max_context)
+    client.known = [(chat, client.text_of(chat)) for chat in known_chats(args.max_context)]
+    fill_cache(server, client)
     num_warm = int(args.requests * WARM_UP_SHARE)
-    seen = run(server, range(num_warm), args)
+    seen = run(server, client, range(num_warm), args)
     server.settle()
     before = server.footprint()
     start = time.monotonic()
-    seen += run(server, range(num_warm, args.requests), args)
+    seen += run(server, client, range(num_warm, args.requests), args)
     seconds = time.monotonic() - start
     gauges = server.settle()
     after = server.footprint()
-    again = [server.client.text_of(chat) for chat, _ in server.client.known]
+    again = [client.text_of(chat) for chat, _ in client.known]
     code = server.end()
     faults = [f"{kind}: {one.fault}" for kind, one, _ in seen if one.fault is not None]
     faults += [f"status {one.status} for {kind}" for kind, one, _ in seen if one.status >= 500]
     faults += check_rest(before, after, gauges, args.growth)
-    faults += [f"after all {a!r} instead of {b!r}" for a, (_, b) in zip(again, server.client.known, strict=True) if a != b]
+    faults += [f"after all {a!r} instead of {b!r}" for a, (_, b) in zip(again, client.known, strict=True) if a != b]
     if code not in (0, -signal.SIGTERM):  # uvicorn ends by the signal that it was sent
         faults.append(f"told to end, it {'did not' if code is None else f'ended with {code}'}")
-    log = server.log.read_text(errors="replace")
-    if "Traceback" in log or "failed" in log:
-        faults.append(f"its log: {log[-2000:]}")
-    return {"before": before, "after": after, "gauges": gauges, "seconds": seconds, "faults": faults, "table": table(seen)}
+    if "Traceback" in server.said or "failed" in server.said:
+        faults.append(f"its log: {server.said[-2000:]}")
+    return {
+        "before": before,
+        "after": after,
+        "gauges": gauges,
+        "seconds": seconds,
+        "faults": faults,
+        "table": table(seen),
+    }
 
 
-def check_rest(
-    before: dict[str, float], after: dict[str, float], gauges: dict[str, int], growth: float
-) -> list[str]:
+def check_rest(before: dict[str, float], after: dict[str, float], gauges: dict[str, int], growth: float) -> list[str]:
     """What is left behind, in words."""
     faults = []
     for name in ("requests_open", "sequences_running", "sequences_waiting", "cache_blocks_in_use"):
@@ -239,7 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="say every hundred requests how it goes")
     args = parser.parse_args(arguments)
     require_at_least(parser, args, requests=10, clients=1, max_context=128)
-    with serving(args.model, args) as server:
+    options = ["--max-num-seqs", "4", "--max-queue", str(args.clients + 2), "--max-context", str(args.max_context)]
+    options += ["-t", str(args.threads)] if args.threads else []
+    with serving(args.model, *options) as server:
         figures = soak(server, args)
     show(figures)
     settings = {name: value for name, value in vars(args).items() if name not in ("verbose", "told")}

@@ -19,9 +19,7 @@ def _list(of: Schema) -> Schema:
 
 COUNT: Schema = {"type": "integer", "minimum": 0}
 ERROR = _object(
-    error=_object(
-        message=TEXT, type=TEXT, param={"type": ["string", "null"]}, code={"type": ["string", "null"]}
-    )
+    error=_object(message=TEXT, type=TEXT, param={"type": ["string", "null"]}, code={"type": ["string", "null"]})
 )
 USAGE = _object(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT)
 REASON: Schema = {"enum": ["stop", "length", "tool_calls"]}

@@ -135,13 +135,14 @@ def bodies(settings: ServerSettings) -> dict[str, Schema]:
     text |= {"logprobs": _maybe("integer", minimum=0, maximum=MAX_LOGPROBS)}
     vectors = {"model": TEXT, "input": _prompts(MAX_TEXTS), "encoding_format": {"enum": [*FORMATS, None]}}
     vectors |= {"dimensions": _maybe("integer", minimum=1, maximum=1 << 20)}
+    tokens = {"model": TEXT, "content": {"type": "string"}, "add_special": FLAG, "parse_special": FLAG}
     template = {"model": TEXT, "messages": MESSAGES, "tools": TOOLS}
     return {
         "/v1/chat/completions": _object(chat, "messages"),
         "/v1/completions": _object(text, "prompt"),
         "/v1/responses": _object(_responses() | of_all, "input"),
         "/v1/embeddings": _object(vectors, "input"),
-        "/tokenize": _object({"model": TEXT, "content": {"type": "string"}, "add_special": FLAG, "parse_special": FLAG}, "content"),
+        "/tokenize": _object(tokens, "content"),
         "/detokenize": _object({"model": TEXT, "tokens": {"type": "array", "items": {"type": "integer"}}}, "tokens"),
         "/apply-template": _object(template, "messages"),
         **_ollama(of_all),
@@ -149,7 +150,10 @@ def bodies(settings: ServerSettings) -> dict[str, Schema]:
 
 
 def _responses() -> dict[str, Schema]:
-    part = {"type": "object", "properties": {"type": {"enum": ["input_text", "output_text"]}, "text": {"type": "string"}}}
+    part = {
+        "type": "object",
+        "properties": {"type": {"enum": ["input_text", "output_text"]}, "text": {"type": "string"}},
+    }
     part["required"] = ["type", "text"]
     content = {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]}
     role = {"enum": ["system", "developer", "user", "assistant"]}
@@ -159,7 +163,9 @@ def _responses() -> dict[str, Schema]:
     call |= {"name": {"type": "string"}, "arguments": {"type": "string"}}
     items = [message, _object(call, *call), _object(result, *result)]
     tool = {"type": {"const": "function"}, **FUNCTION["properties"]}  # type: ignore[dict-item]
-    form = _maybe("object", properties={"type": {"enum": ["text", "json_object", "json_schema"]}, "schema": OBJECT, "name": TEXT})
+    form = _maybe(
+        "object", properties={"type": {"enum": ["text", "json_object", "json_schema"]}, "schema": OBJECT, "name": TEXT}
+    )
     of_chats = sampling()
     for name in ("max_tokens", "max_completion_tokens", "response_format"):
         del of_chats[name]

@@ -21,7 +21,13 @@ from edgellm.server.settings import ServerSettings
 CHAT = [{"role": "user", "content": "Hi"}]
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": CHAT, "max_tokens": 3, "logprobs": True, "tools": TOOLS, "tool_choice": "none"},
+    "/v1/chat/completions": {
+        "messages": CHAT,
+        "max_tokens": 3,
+        "logprobs": True,
+        "tools": TOOLS,
+        "tool_choice": "none",
+    },
     "/v1/completions": {"prompt": "the", "max_tokens": 3, "logprobs": 1},
     "/v1/responses": {"input": "Hi", "max_output_tokens": 3, "tools": [{"type": "function", "name": "f"}]},
     "/v1/embeddings": {"input": ["the", [70]]},
