@@ -17,6 +17,8 @@ from ..errors import (
 
 USERS_FAULT = (OptionError, ContextError, TemplateError, UnsupportedError, AnswerError)
 
+MAX_MESSAGE = 600
+
 
 class ApiError(Exception):
     """An answer that is an error. status: of HTTP. param: the field at fault. code: for programs. headers: sent along."""
@@ -58,9 +60,9 @@ def from_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
-        return ApiError(400, str(error), param="messages", code="context_length_exceeded")
+        return ApiError(400, _line(error), param="messages", code="context_length_exceeded")
     if isinstance(error, USERS_FAULT):
-        return ApiError(400, str(error), param=_named(error))
+        return ApiError(400, _line(error), param=_named(error))
     if isinstance(error, DownloadError):
         return ApiError(404, str(error), param="model", code="model_not_found")
     if isinstance(error, ResourceError):
@@ -68,6 +70,12 @@ def from_error(error: BaseException) -> ApiError:
     if isinstance(error, EdgeLLMError):
         return ApiError(500, str(error))
     return ApiError(500, "the server failed at this request; its log says how")
+
+
+def _line(error: BaseException) -> str:
+    """An error may quote what it was given, which may be long."""
+    line = " ".join(str(error).split())
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
 
 def _named(error: BaseException) -> str | None:
