@@ -25,8 +25,9 @@ from arguments import require_at_least
 from evil_bodies import VALID, Evil, evil_bodies
 from server_process import serving
 
-OPTIONS = ("--max-context", "256", "--max-num-seqs", "4", "-t", "2")
+OPTIONS = ("--max-context", "1024", "--max-num-seqs", "4", "-t", "2")
 TIMEOUT_S = 60.0
+ANY_NUMBER = re.compile(r"\d+")
 ANY_NAME = re.compile(r"[a-z_]+")
 
 
@@ -43,7 +44,7 @@ class Report:
 
     def fault(self, route: str, what: str, example: object) -> None:
         """What must not be, with the first example of it."""
-        self.faults.setdefault(f"{route}: {what}"[:400], str(example)[:400])
+        self.faults.setdefault(ANY_NUMBER.sub("#", f"{route}: {what}"[:200]), str(example)[:400])
 
     def show(self) -> None:
         """Print a table, and the faults."""
@@ -143,8 +144,10 @@ def find_fault(evil: Evil, status: int, data: bytes) -> str | None:
     if not message or "\n" in message or len(message) > 1000:
         return f"{evil.field}: an error that is no line: {message[:300]!r}"
     is_of_all = message.startswith("the body is")
-    if evil.field is None or is_of_all or status == 404:
+    if evil.field is None or is_of_all or status == 404 or error["code"] == "context_length_exceeded":
         return None
+    if param is not None and param.split(".")[0] != evil.field and evil.field != "options":
+        return f"{evil.field}: an error that names {param}: {message[:300]!r}"
     if param is None and not set(ANY_NAME.findall(message)) & {evil.field, evil.field.rstrip("s")}:
         return f"{evil.field}: an error that does not name it: {message[:300]!r}"
     return None

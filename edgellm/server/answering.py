@@ -44,7 +44,9 @@ class Desk:
             body = await request.body()
         except ClientDisconnect:
             raise client_gone() from None
-        return read_object(body, self.settings.max_nesting)
+        fields = read_object(body, self.settings.max_nesting)
+        request.state.given = fields.values.keys()  # for what goes wrong later
+        return fields
 
     def admit(self) -> None:
         """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends."""

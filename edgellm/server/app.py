@@ -24,7 +24,7 @@ from . import chat, completions, embeddings, ollama, openapi, page, responses, s
 from .answering import Desk
 from .guard import Guard
 from .models import ServedModels
-from .problems import USERS_FAULT, ApiError, from_error
+from .problems import NAMES, USERS_FAULT, ApiError, from_error
 from .settings import ServerSettings
 
 log = logging.getLogger("edgellm.server")
@@ -110,7 +110,8 @@ async def _load(desk: Desk) -> None:
 async def _on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, (ApiError, *USERS_FAULT)):
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    found = from_error(error)
+    given = getattr(request.state, "given", ())
+    found = from_error(error).named_as(NAMES.get(request.url.path, {}), given)
     return JSONResponse(found.as_dict(), found.status, found.headers)
 
 
