@@ -18,7 +18,7 @@ import re
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from arguments import require_at_least
@@ -27,6 +27,8 @@ from server_process import serving
 
 OPTIONS = ("--max-context", "1024", "--max-num-seqs", "4", "-t", "2")
 TIMEOUT_S = 60.0
+SLOW_S = 10.0
+"""A machine in use answers any of these well within it; what does not is a loop that a stranger can start."""
 ANY_NUMBER = re.compile(r"\d+")
 ANY_NAME = re.compile(r"[a-z_]+")
 
@@ -49,7 +51,9 @@ class Report:
     def show(self) -> None:
         """Print a table, and the faults."""
         for route, parts in sorted(self.counts.items()):
-            told = [f"{part}: " + ", ".join(f"{k} x {n}" for k, n in sorted(found.items())) for part, found in parts.items()]
+            told = [
+                f"{part}: " + ", ".join(f"{k} x {n}" for k, n in sorted(found.items())) for part, found in parts.items()
+            ]
             print(f"{route:30}" + "   ".join(told))
         for what, example in list(self.faults.items())[:30]:
             print(f"FAULT {what}\n      {example}")
@@ -116,6 +120,7 @@ def by_evil(address: str, document: dict[str, Any], args: argparse.Namespace, re
         for evil in evil_bodies(path, tuple(body["properties"])):
             if rng.random() >= args.evil:
                 continue
+            start = time.monotonic()
             try:
                 connection.request("POST", path, evil.body, {"Content-Type": "application/json"})
                 answer = connection.getresponse()
@@ -124,6 +129,10 @@ def by_evil(address: str, document: dict[str, Any], args: argparse.Namespace, re
                 status, data = 0, repr(error).encode()
             if status == 0 or status >= 500:  # uvicorn hangs up after those
                 connection.close()
+            if (seconds := time.monotonic() - start) > SLOW_S:
+                report.fault(
+                    f"POST {path}", f"{evil.field}: it took more than {SLOW_S:g} s", (seconds, evil.body[:300])
+                )
             report.note(f"POST {path}", "evil", status)
             if what := find_fault(evil, status, data):
                 report.fault(f"POST {path}", what, evil.body[:300])
@@ -171,7 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left = {k: v for k, v in server.settle().items() if v and k in ("requests_open", "cache_blocks_in_use")}
         if left:
             report.fault("afterwards", f"{left} when nobody asks", "")
-        for error in set(re.findall(r'^  File "([^"]+", line \d+, in \w+)\n.*\n(?:[ ~^]+\n)?(\w+: .*)$', server.said, re.MULTILINE)):
+        for error in set(
+            re.findall(r'^  File "([^"]+", line \d+, in \w+)\n.*\n(?:[ ~^]+\n)?(\w+: .*)$', server.said, re.MULTILINE)
+        ):
             report.fault("log", error[1][:200], error[0])
     report.show()
     if not has_schemathesis:

@@ -24,18 +24,20 @@ USERS_FAULT = (OptionError, ContextError, TemplateError, UnsupportedError, Answe
 MAX_MESSAGE = 600
 _NAME = re.compile(r"[a-z_]+(\.[a-z_.]*[a-z_])?(?=[ \[:]|$)")
 _OPTIONS = {field.name for field in fields(SamplingParams)} | {"messages", "tools", "tool_choice", "response_format"}
-_FORMS = {"schema": ("response_format", "json_schema"), "json": ("response_format",)}
+_CALLS = {"grammar": ("grammar", "tools")}  # tools that are strict are a grammar
+_FORMS = {"schema": ("response_format", "json_schema"), "json": ("response_format",)} | _CALLS
 NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "/v1/chat/completions": _FORMS,
     "/v1/completions": {**_FORMS, "messages": ("prompt",)},
     "/v1/responses": {
         **dict.fromkeys(("schema", "json", "response_format"), ("text", "json_schema")),
+        **_CALLS,
         "messages": ("input",),
         "max_tokens": ("max_output_tokens",),
     },
     "/v1/embeddings": {"messages": ("input",)},
     "/detokenize": {"messages": ("tokens",)},
-    "/api/chat": {"schema": ("format",)},
+    "/api/chat": {"schema": ("format",), **_CALLS},
     "/api/generate": {"schema": ("format",), "messages": ("prompt",)},
 }
 """{route: {name of an option: names of the fields that it may come from}}, where they differ."""
