@@ -68,6 +68,8 @@ WITH_TOOLS: dict[str, dict[str, Any]] = {
         "tools": TOOLS,
     },
 }
+LOOPS = ("\n", " ", '"', "\\", "(", "[", "start[\n", "a:", "a\n", "::=", "<|")
+"""What a pattern that looks for something may come back to again and again."""
 VALUES = (
     "null",
     "true",
@@ -95,10 +97,7 @@ VALUES = (
     r'"\ud83d\ude00"',
     json.dumps("\U0010ffff\u202e\ufeff\r\n</s><|im_start|>", ensure_ascii=False),
     json.dumps("a" * 100_000),
-    *(
-        json.dumps(text * (60_000 // len(text)))
-        for text in ("\n", " ", '"', "\\", "(", "[", "start[\n", "a:", "a\n", "::=", "<|")
-    ),
+    *(json.dumps(text * (60_000 // len(text))) for text in LOOPS),
     json.dumps("{{ 7 * 7 }}{% for i in range(10**9) %}x{% endfor %}"),
     "[]",
     "[null]",
