@@ -15,7 +15,7 @@ from tiny_models import write_tiny
 
 def test_a_few_of_each_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_tiny(tmp_path / "tiny.gguf", vocab=300, context=1024)
-    code = fuzz_server.main([str(path), "-n", "3", "--evil", "0.03"])
+    code = fuzz_server.main([str(path), "-n", "1", "--evil", "0.02"])
     text, last = capsys.readouterr().out.rstrip().rsplit("\n", 1)
     figures = json.loads(last)
     assert code == 0 and figures["faults"] == {}, text
