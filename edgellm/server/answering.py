@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -27,6 +28,7 @@ from .settings import ServerSettings
 from .statistics import Statistics
 
 Result = TypeVar("Result")
+LARGE_BODY = 1 << 18
 LOOK_S = 0.1
 """How often it is looked whether a client is still there."""
 
@@ -44,7 +46,10 @@ class Desk:
             body = await request.body()
         except ClientDisconnect:
             raise client_gone() from None
-        fields = read_object(body, self.settings.max_nesting)
+        if len(body) > LARGE_BODY:  # others are not to wait for a stranger's megabytes
+            fields = await run_in_threadpool(read_object, body, self.settings.max_nesting)
+        else:
+            fields = read_object(body, self.settings.max_nesting)
         request.state.given = fields.values.keys()  # for what goes wrong later
         return fields
 
