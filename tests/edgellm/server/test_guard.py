@@ -122,9 +122,9 @@ def test_o28_every_route_that_works_needs_the_key(keyed: httpx.Client, method: s
     path = path.replace("{name:path}", "tiny")
     for key, is_right in (
         ("", False),
-        ("Bearer ", False),
+        ("Bearer", False),
         ("Bearer secre", False),
-        ("secret ", True),
+        ("secret", True),
         ("Bearer secret", True),
     ):
         headers = {"authorization": key} if key else {}

@@ -39,7 +39,7 @@ REFUSED: list[tuple[list[Any], str]] = [
     ([], "at least one message"),
     ([{"role": "robot", "content": "x"}], "alternate"),
     ([{"content": "x"}], "role"),
-    ([{"role": "user", "content": 5}], "message"),
+    ([{"role": "user", "content": [{"type": "image_url"}]}], "reads text"),
     ([{"role": None, "content": "x"}], "role"),
 ]
 
