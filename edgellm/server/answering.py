@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -23,12 +24,13 @@ from .fields import Fields, read_object
 from .forms import DONE, event
 from .journal import record_of, shortened
 from .models import ServedModels
-from .problems import ApiError, from_error
+from .problems import ApiError, client_gone, from_error
 from .settings import ServerSettings
 from .standing import client_of
 from .statistics import Statistics
 
 Result = TypeVar("Result")
+LARGE_BODY = 1 << 18
 LOOK_S = 0.1
 """How often it is looked whether a client is still there."""
 
@@ -53,7 +55,15 @@ class Desk:
 
     async def read(self, request: Request) -> Fields:
         """The fields of a request's body."""
-        fields = read_object(await request.body(), self.settings.max_nesting)
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            raise client_gone() from None
+        if len(body) > LARGE_BODY:  # others are not to wait for a stranger's megabytes
+            fields = await run_in_threadpool(read_object, body, self.settings.max_nesting)
+        else:
+            fields = read_object(body, self.settings.max_nesting)
+        request.state.given = fields.values.keys()  # for what goes wrong later
         record = record_of(request)
         record.client = client_of(request, fields)
         if self.settings.log_content:
@@ -152,7 +162,7 @@ class Visit:
             while not task.done():
                 await asyncio.wait([task], timeout=LOOK_S)
                 if not task.done() and await self._request.is_disconnected():
-                    raise ApiError(499, "the client is gone")
+                    raise client_gone()
                 if not task.done() and self._error is not None:
                     raise self._error
                 if not task.done() and loop.time() > end:

@@ -20,12 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, ollama, page, responses, status, tokens
+from . import chat, completions, embeddings, ollama, openapi, page, responses, status, tokens
 from .answering import Desk
 from .guard import Guard
 from .journal import HEADER, Journal, record_of
 from .models import ServedModels
-from .problems import USERS_FAULT, ApiError, from_error
+from .problems import NAMES, USERS_FAULT, ApiError, from_error
 from .settings import ServerSettings
 
 log = logging.getLogger("edgellm.server")
@@ -40,6 +40,7 @@ ROUTES = (
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
+    ("GET", "/openapi.json", openapi.openapi),
     ("GET", "/health", status.health),
     ("GET", "/livez", status.live),
     ("GET", "/ping", status.live),
@@ -112,7 +113,8 @@ async def _load(desk: Desk) -> None:
 async def _on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, (ApiError, *USERS_FAULT)):
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    found, record = from_error(error), record_of(request)
+    given = getattr(request.state, "given", ())
+    found, record = from_error(error).named_as(NAMES.get(request.url.path, {}), given), record_of(request)
     record.error = found.message
     # What is no error of ours is answered outside the journal, which would name the answer.
     return JSONResponse(found.as_dict(), found.status, {**(found.headers or {}), HEADER: record.id})
