@@ -24,8 +24,8 @@ class Waiting:
         self._count = count(1)
         self._turns: OrderedDict[str, int] = OrderedDict()  # when a client was last admitted, the longest ago first
 
-    def __bool__(self) -> bool:
-        return bool(self._places)
+    def __len__(self) -> int:
+        return len(self._places)
 
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence in self._places
