@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .choosing import Chooser
 from .config import SamplingParams
 from .errors import UnsupportedError
-from .request import Callbacks, check_bias, merge_params, seeds, split_callbacks, whole_numbers
+from .request import (
+    Callbacks,
+    Standing,
+    check_bias,
+    merge_params,
+    seeds,
+    split_callbacks,
+    split_standing,
+    whole_numbers,
+)
 from .sequence import Sequence
 from .stream import Stream
 
@@ -32,16 +41,18 @@ class Question(NamedTuple):
     params: SamplingParams
     callbacks: Callbacks
     created_s: float
+    standing: Standing
     turn: Turn | None = None
 
 
 def ask(llm: LLM, prompt: str | Iterable[int], params: SamplingParams | None, options: Mapping[str, Any]) -> Question:
-    """Check a request to continue a prompt. options: callbacks, and fields that replace those of params."""
+    """Check a request to continue a prompt. options: callbacks, standing, and fields that replace those of params."""
     created_s = time.perf_counter()
     llm._require_open()
     llm.loaded.engine.require_writer()
-    callbacks, fields = split_callbacks(options)
-    return Question(prompt_ids(llm, prompt), merge_params(params, fields), callbacks, created_s)
+    callbacks, rest = split_callbacks(options)
+    standing, fields = split_standing(rest)
+    return Question(prompt_ids(llm, prompt), merge_params(params, fields), callbacks, created_s, standing)
 
 
 def ask_chat(
@@ -57,6 +68,7 @@ def ask_chat(
     if template is None:
         raise UnsupportedError("this model has no chat template; continue plain text with generate (run --raw)")
     callbacks, rest = split_callbacks(options)
+    standing, rest = split_standing(rest)
     request = check_request(
         rest.pop("tools", None), rest.pop("tool_choice", "auto"), rest.pop("parallel_tool_calls", True)
     )
@@ -64,7 +76,7 @@ def ask_chat(
     merged = merge_params(params, rest)
     turn = llm.chat_format.begin(messages, request)
     ids = template.render_ids(turn.messages, tools=turn.tools, documents=documents, template_args=template_args)
-    return Question(ids, turn.constrain(merged, ids), callbacks, created_s, turn)
+    return Question(ids, turn.constrain(merged, ids), callbacks, created_s, standing, turn)
 
 
 def embed_texts(llm: LLM, texts: str | Iterable[str | Iterable[int]]) -> list[Text]:
@@ -112,7 +124,13 @@ def _make_sequence(llm: LLM, question: Question, after: Sequence | None) -> Sequ
     chooser = _make_chooser(llm, question.params, question.turn)
     adapters = llm.loaded.adapters.choose(question.params.lora)
     return Sequence(
-        question.ids, question.params, chooser=chooser, after=after, adapters=adapters, created_s=question.created_s
+        question.ids,
+        question.params,
+        chooser=chooser,
+        after=after,
+        adapters=adapters,
+        created_s=question.created_s,
+        **question.standing._asdict(),
     )
 
 

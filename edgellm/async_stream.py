@@ -17,7 +17,7 @@ from .chat_stream import ChatStream
 from .completion import Completion
 from .errors import EdgeLLMError
 from .sampling import TokenLogprobs
-from .stream import Stream
+from .stream import PromptProgress, Stream
 from .tool_calls import Delta
 
 Begin = Callable[[Callable[[], None]], Stream]
@@ -89,6 +89,7 @@ class AsyncStream:
         self._beginning: Begin | None = begin
         self._stream: Stream | None = None
         self._bell: _Bell | None = None
+        self._failure: Exception | None = None
 
     @property
     def completion(self) -> Completion | None:
@@ -167,6 +168,29 @@ class AsyncStream:
             self._cancel()
             raise
 
+    async def reading(self) -> AsyncIterator[PromptProgress]:
+        """Yield how far the prompt is read as that goes on, until there is a first token. The answer is to be read after it."""
+        try:
+            stream, bell = await self._start()
+            told = -1
+            while True:
+                is_last, progress = not stream.is_reading, stream.prompt_progress
+                if progress is not None and progress.processed != told:
+                    told = progress.processed
+                    yield progress
+                if is_last:
+                    return
+                await self._wait(stream, bell)
+        except BaseException:
+            self._cancel()
+            raise
+
+    def fail(self, error: Exception) -> None:
+        """End the answer with an error, which whoever waits for it gets. In the event loop that reads it."""
+        self._failure = error
+        if self._bell is not None:
+            self._bell.ring()
+
     async def aclose(self) -> None:
         """Cancel the generation; harmless when it has ended or never begun."""
         self._cancel()
@@ -189,11 +213,12 @@ class AsyncStream:
             self._stream = await _in_thread(lambda: begin(bell.ring))
         return self._stream, self._bell
 
-    @staticmethod
-    async def _wait(stream: Stream, bell: _Bell) -> None:
-        if stream.completion is None:
+    async def _wait(self, stream: Stream, bell: _Bell) -> None:
+        if stream.completion is None and self._failure is None:
             await bell.wait()
             stream.tell_prefill()
+        if self._failure is not None:
+            raise self._failure
 
     def _cancel(self) -> None:
         self._beginning = None

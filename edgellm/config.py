@@ -29,6 +29,7 @@ FOREIGN_CACHE_TYPES = {
 """What llama.cpp has and edgellm has not, and what comes nearest."""
 ON_FULL = ("stop", "window")
 SPECULATIONS = ("auto", "off", "ngram", "draft")
+MAX_DRAFT_TOKENS = 24
 MAX_SINKS = 64
 DEFAULT_SINKS = 4
 
@@ -65,6 +66,7 @@ class EngineConfig:
     (4 bits, rotated by a Hadamard matrix), "e4m3" or "e5m2" (8-bit floats).
     cache_memory: bytes for keys and values, of running sequences and of earlier ones whose beginning may come again; None
     for twice what max_sequences of max_context tokens need.
+    prefix_caching: keep what earlier sequences left, for those that begin alike; without, every prompt is read anew.
     disk_cache: bytes of disk on which beginnings outlive the process; 0 keeps none.
     window, sinks: let every token see only the last `window` tokens and the first `sinks`, in constant memory and without an
     end of the context, so max_context must be None: lossy. None: all that the model was made to see.
@@ -73,6 +75,7 @@ class EngineConfig:
     spec: guess several tokens and check them in one step: "ngram" guesses from the text itself, "draft" by draft_model, "auto"
     by whichever promises most, "off" not at all. The text is the same, bit for bit; nothing is guessed where it would not pay.
     draft_model: a smaller model with the same vocabulary; None for none.
+    max_draft: ids guessed at once at most; None for as many as promise something.
     lora: adapters to load, each a path or (path, scale): a request gets all of them, so much of each, unless it says otherwise.
     spec_corpus: also guess from what was said in earlier sessions, which is then kept, up to a megabyte, in the user's folder.
     """
@@ -86,12 +89,14 @@ class EngineConfig:
     cache_type_k: str = DEFAULT_CACHE_TYPE
     cache_type_v: str = DEFAULT_CACHE_TYPE
     cache_memory: int | None = None
+    prefix_caching: bool = True
     disk_cache: int = 0
     window: int | None = None
     sinks: int = DEFAULT_SINKS
     on_full: str = "stop"
     spec: str = "auto"
     draft_model: str | None = None
+    max_draft: int | None = None
     spec_corpus: bool = False
     lora: tuple[tuple[str, float], ...] = ()
 
@@ -109,6 +114,12 @@ class EngineConfig:
         if self.cache_memory is not None:
             check_int("cache_memory", self.cache_memory, 1)
         check_int("disk_cache", self.disk_cache, 0)
+        if not isinstance(self.prefix_caching, bool):
+            raise OptionError(f"prefix_caching must be true or false, not {self.prefix_caching!r}")
+        if self.disk_cache and not self.prefix_caching:
+            raise OptionError(
+                "disk_cache keeps what prefix_caching leaves: with the one switched off, leave out the other"
+            )
         if self.window is not None:
             check_int("window", self.window, 1)
         check_int("sinks", self.sinks, 0, MAX_SINKS)
@@ -126,6 +137,8 @@ class EngineConfig:
             raise OptionError(
                 f"spec {self.spec} does not use a draft model: leave out --draft-model, or choose auto or draft"
             )
+        if self.max_draft is not None:
+            check_int("max_draft", self.max_draft, 1, MAX_DRAFT_TOKENS)
         self._check_window()
         object.__setattr__(self, "lora", tuple(_adapter(entry) for entry in self._adapters()))
         if self.weights not in WEIGHT_LAYOUTS and not str(self.weights).endswith(PACKED_SUFFIX):

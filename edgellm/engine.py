@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from .choosing import Choice
 from .config import DEFAULT_MAX_CONTEXT, EngineConfig
 from .errors import ContextError, EdgeLLMError, OptionError, UnsupportedError
 from .kernels.ops import Aborted
+from .pace import Pace
 from .runner import Backend, Runner
 from .scheduler import Scheduler, Work
 from .sequence import Sequence
@@ -30,6 +32,19 @@ ENCODERS_ONLY = "this model makes vectors of texts and writes none: use LLM.embe
 def default_max_context(trained: int | None) -> int:
     """Return the context when the user names none: min(4096, trained length); 4096 if the file says 0 or nothing."""
     return min(DEFAULT_MAX_CONTEXT, trained) if trained is not None and trained > 0 else DEFAULT_MAX_CONTEXT
+
+
+class Occupancy(NamedTuple):
+    """running: sequences that hold a place in the cache. waiting: those that wait for one.
+
+    blocks_in_use: cache blocks that running ones hold. blocks_kept: those that wait to be used again. blocks_free: the others.
+    """
+
+    running: int
+    waiting: int
+    blocks_in_use: int
+    blocks_kept: int
+    blocks_free: int
 
 
 class Engine:
@@ -62,7 +77,7 @@ class Engine:
         self.eog_ids = frozenset(eog_ids)
         self._eog_list = sorted(i for i in self.eog_ids if 0 <= i < self.vocab_size)
         self._cache = cache
-        self._scheduler = Scheduler(cache, config.prefill_chunk, in_one_piece=is_encoder)
+        self._scheduler = Scheduler(cache, config.prefill_chunk, in_one_piece=is_encoder, pace=Pace())
         self._begin_guessing(speculator)
         self._plain_step_s = 0.0
         self._works: list[Work] = []  # what the step that is on computes
@@ -77,6 +92,12 @@ class Engine:
     def can_run(self) -> bool:
         """True while a step would do something; False until a sequence comes or a reader catches up."""
         return not self._is_closed and self._scheduler.can_run
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What the sequences in flight hold; from any thread, where it may be a step old."""
+        in_use, kept, free = self._cache.num_blocks
+        return Occupancy(self._scheduler.num_running, self._scheduler.num_waiting, in_use, kept, free)
 
     def use(self, speculator: Speculator | None) -> None:
         """Guess by this from now on, and close what guessed before."""
@@ -149,8 +170,10 @@ class Engine:
             return []  # no sequence has moved: what the cache got is written again
         finally:
             self._works = []
+        seconds = time.perf_counter() - started_s
+        self._scheduler.note_step(works, seconds)
         if self.speculator is not None and all(work.is_decode for work in works):
-            self._note_step(works, time.perf_counter() - started_s)
+            self._note_step(works, seconds)
         if len(batch.hidden_rows):
             for work, rows in split_hidden(works, self.runner.hidden):
                 work.sequence.collect_hidden(rows, work.num_tokens)

@@ -51,6 +51,8 @@ def make_speculator(config: EngineConfig, file: GGUFFile, progress: Progress | N
         draft = _load_draft(config, file, progress, closing)
         makers.append(lambda sequence: DraftProposer(draft, sequence))
     longest = longest_draft(len(file.require("tokenizer.ggml.tokens")))
+    if config.max_draft is not None:
+        longest = min(longest, config.max_draft)
     return Speculator(lambda sequence: [make(sequence) for make in makers], longest, close=closing.close)
 
 
@@ -75,6 +77,8 @@ def _load_draft(config: EngineConfig, file: GGUFFile, progress: Progress | None,
         cache_memory=None,
         weights="auto",
         lora=(),
+        prefix_caching=True,
+        max_draft=None,
     )
     loaded = load_model(config.draft_model, plain, progress)
     closing.callback(loaded.close)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .chat_stream import ChatStream
-    from .embedding import Head
+    from .embedding import Head, Job
     from .estimate import Estimate
     from .loader import LoadedModel
     from .reranking import Ranking
@@ -77,12 +77,14 @@ class LLM:
         cache_type_k: str = DEFAULT_CACHE_TYPE,
         cache_type_v: str = DEFAULT_CACHE_TYPE,
         cache_memory: int | None = None,
+        prefix_caching: bool = True,
         disk_cache: int = 0,
         window: int | None = None,
         sinks: int = DEFAULT_SINKS,
         on_full: str = "stop",
         spec: str = "auto",
         draft_model: str | os.PathLike[str] | None = None,
+        max_draft: int | None = None,
         spec_corpus: bool = False,
         lora: ListOf[str | os.PathLike[str] | tuple[str | os.PathLike[str], float]] = (),
         progress: Progress | None = None,
@@ -104,12 +106,14 @@ class LLM:
             cache_type_k=cache_type_k,
             cache_type_v=cache_type_v,
             cache_memory=cache_memory,
+            prefix_caching=prefix_caching,
             disk_cache=disk_cache,
             window=window,
             sinks=sinks,
             on_full=on_full,
             spec=spec,
             spec_corpus=spec_corpus,
+            max_draft=max_draft,
             lora=tuple(lora),  # type: ignore[arg-type]  # paths alone are welcome: EngineConfig adds their scales
             draft_model=None if draft_model is None else str(hub.resolve(os.fspath(draft_model), progress)),
         )
@@ -155,6 +159,7 @@ class LLM:
         """Continue a prompt, text or token ids, as it is. `overrides` are fields of SamplingParams.
 
         on_prefill=function: called with (done, total) tokens of the prompt while they are computed, in this thread.
+        priority=0: among those that wait for a place, the lower the sooner; client="": of equals, clients take turns.
         Text never becomes a control token; the model's begin token is put before it if the model wants one.
         Where schema is a Pydantic model class, its instance is returned; `stream` has the completion too.
         Raises OptionError for bad parameters or ids, ContextError for a prompt that leaves no room, AnswerError if there
@@ -288,9 +293,12 @@ class LLM:
         ("query: ", an instruction) into it.
         Raises OptionError, and ContextError for a text of more than max_context tokens.
         """
+        return self._embed(texts, pooling, normalize)
+
+    def _embed(self, texts: Any, pooling: str | None = None, normalize: bool = True, job: Job | None = None) -> Any:
         from .embedding import embed
 
-        return embed(self._shared, self._head, asking.embed_texts(self, texts), pooling, normalize)
+        return embed(self._shared, self._head, asking.embed_texts(self, texts), pooling, normalize, job)
 
     def embed_tokens(
         self, texts: str | Iterable[str | Iterable[int]], *, normalize: bool = False

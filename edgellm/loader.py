@@ -240,6 +240,7 @@ def _make_backend(
         config.cache_formats,
         config.cache_memory,
         state_layers=program.state_layers,
+        reuses=config.prefix_caching,
     )
     try:
         layout = packing.choose_layout(file, program, config.weights, cache.nbytes)

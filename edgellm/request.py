@@ -19,6 +19,7 @@ from .errors import OptionError
 
 MAX_ANSWERS = 1000
 """To one prompt, in one call."""
+MAX_PRIORITY = 2**31 - 1
 
 
 class Callbacks(NamedTuple):
@@ -26,6 +27,22 @@ class Callbacks(NamedTuple):
 
     on_prefill: Callable[[int, int], None] | None = None
     on_news: Callable[[], None] | None = None
+
+
+class Standing(NamedTuple):
+    """Where a request stands among those that wait; see Sequence. A request names it among its options."""
+
+    priority: int = 0
+    client: str = ""
+
+
+def split_standing(options: Mapping[str, Any]) -> tuple[Standing, dict[str, Any]]:
+    """Return where a request stands, checked, and its other options."""
+    found = Standing(**{name: options[name] for name in Standing._fields if name in options})
+    check_int("priority", found.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    if not isinstance(found.client, str):
+        raise OptionError(f"client must be a text, not {found.client!r}")
+    return found, {name: value for name, value in options.items() if name not in Standing._fields}
 
 
 def split_callbacks(options: Mapping[str, Any]) -> tuple[Callbacks, dict[str, Any]]:

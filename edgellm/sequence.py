@@ -37,6 +37,7 @@ class Sequence:
     chooser: chooses its ids; one that follows params alone if None.
     after: a sequence that begins alike: this one waits until that one's prompt is in the cache, and shares it.
     created_s: time.perf_counter() when the request arrived; now if None.
+    priority: how urgent it is, the lower the more. client: whose it is: clients of the same priority take turns.
 
     finish_reason: "stop" (an end-of-generation id), "length" (max_tokens, or the context is full), "cancelled",
         "error" (then `error` says what), None while it runs.
@@ -61,6 +62,8 @@ class Sequence:
         token_types: list[int] | None = None,
         adapters: tuple[float, ...] = (),
         created_s: float | None = None,
+        priority: int = 0,
+        client: str = "",
     ) -> None:
         self.token_ids: list[int] = list(prompt_ids)
         self.num_prompt = len(self.token_ids)
@@ -71,6 +74,8 @@ class Sequence:
         self.keep_hidden = keep_hidden
         self.token_types = token_types
         self.adapters = adapters if any(adapters) else ()
+        self.priority = priority
+        self.client = client
         self.num_ready = 0
         self.num_drafted = 0
         self.num_accepted = 0

@@ -6,9 +6,10 @@ Next hops: `shared_engine.py` makes ids, `tokenizer/stream.py` turns them into t
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .completion import Completion, measure
 from .sampling import TokenLogprobs
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 MAX_AHEAD = 32
 """Ids that a stream's answer may be ahead of its reader; then it pauses."""
+
+
+class PromptProgress(NamedTuple):
+    """How far a prompt is read, by llama-server's names: its tokens, those that were in the cache already, those that are there
+    now, and the milliseconds since it was begun."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
 
 
 class Stream:
@@ -124,6 +135,21 @@ class Stream:
         sequence = self._sequence
         total = sequence.num_prompt
         return (total if sequence.num_output else min(sequence.num_cached, total)), total
+
+    @property
+    def is_reading(self) -> bool:
+        """True until there is a first token, or the answer has ended without one."""
+        return not self._sequence.num_output and not self._sequence.is_finished
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        """`prefill_progress` and what belongs to it; None before the prompt is begun."""
+        sequence = self._sequence
+        if sequence.started_s is None:
+            return None
+        done, total = self.prefill_progress
+        now = time.perf_counter() if sequence.first_token_s is None else sequence.first_token_s
+        return PromptProgress(total, sequence.num_reused, done, round(1000 * (now - sequence.started_s)))
 
     def close(self) -> None:
         """Cancel the generation and free its place; harmless when it has ended."""

@@ -28,7 +28,7 @@ LAYERS = (
     ("kernels",),
     ("cache", "tokenizer", "chat_template", "gguf", "hub"),
     ("models",),
-    ("sequence", "scheduler", "batch", "runner", "sampling", "choosing", "speculative"),
+    ("sequence", "scheduler", "admission", "pace", "batch", "runner", "sampling", "choosing", "speculative"),
     (
         "engine",
         "packing",

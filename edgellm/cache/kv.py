@@ -34,7 +34,7 @@ class KVCache:
     layers: what attention keeps. max_context: None, where every layer has a window: no limit. formats: names of those of K
     and V. memory_bytes: of all blocks; at least one sequence of max_context must fit. None: twice what max_sequences such
     sequences need, or just that where the machine has no more. root_key: goes into the names of all nodes of the tree.
-    state_layers: what ops with a state keep; their records count as memory too.
+    state_layers: what ops with a state keep; their records count as memory too. reuses: False keeps nothing for others.
 
     tables: per group i32[max_sequences, columns], live views that change as slots grow.
     columns_of_group: (kept, ring): tile t (positions 64 t to 64 t + 63) is in column t if t < kept, else in
@@ -57,6 +57,7 @@ class KVCache:
         memory_bytes: int | None = None,
         root_key: bytes = ROOT_KEY,
         state_layers: Sequence[StateLayer] = (),
+        reuses: bool = True,
     ) -> None:
         for dims in dict.fromkeys(layer.dims for layer in layers):
             for name, head_dim in zip(formats, dims, strict=True):
@@ -66,6 +67,7 @@ class KVCache:
         blocks = memory.choose_blocks(layers, reaches, max_context, max_sequences, formats, memory_bytes, fixed_bytes)
         self.max_context = sys.maxsize if max_context is None else max_context
         self.max_sequences = max_sequences
+        self.reuses = reuses
         self.group_of_layer = layer_groups(layers)
         self.columns_of_group = tuple((reach.kept, reach.ring) for reach in reaches)
         self.storage: Storage | None = None
@@ -97,7 +99,7 @@ class KVCache:
         """
         if self._slots.num_free == 0:
             raise ResourceError(f"all {self.max_sequences} cache slots are in use; raise max_sequences")
-        tokens = pack_tokens(token_ids[:-1])
+        tokens = pack_tokens(token_ids[:-1] if self.reuses else ())
         found, record = self._cut_back(tokens, self._find(tokens, domain), domain)
         slot = self._slots.allocate()
         if self.states is not None:
@@ -140,6 +142,8 @@ class KVCache:
         """
         self._check_open(slot)
         assert len(token_ids) <= self._lengths[slot], "these tokens are not in the cache"
+        if not self.reuses:
+            return
         self._lengths[slot] = len(token_ids)
         self._limits[slot] = 0
         tokens, parent = pack_tokens(token_ids), self.tree.root_of(domain)
@@ -155,7 +159,7 @@ class KVCache:
 
     def keep_states(self, slot: int, token_ids: Sequence[int], domain: bytes = b"") -> None:
         """Keep what `keep` would keep of states while a prompt is on its way in, or it is forgotten with the next step."""
-        if self.states is not None and self.states.has_places(slot):
+        if self.reuses and self.states is not None and self.states.has_places(slot):
             self.states.keep(slot, pack_tokens(token_ids), self.tree.root_of(domain).key, also_last=False)
 
     def close(self, slot: int) -> None:
@@ -175,6 +179,13 @@ class KVCache:
     def num_free_slots(self) -> int:
         """Sequences that could be opened now."""
         return self._slots.num_free
+
+    @property
+    def num_blocks(self) -> tuple[int, int, int]:
+        """Blocks that slots hold, that only the tree holds, and that nobody holds, over all groups; from any thread."""
+        pools = [group.pool for group in self._groups]
+        free, idle = sum(pool.num_free for pool in pools), sum(len(pool.idle) for pool in pools)
+        return sum(pool.num_blocks for pool in pools) - free - idle, idle, free
 
     def has_room(self, num_tokens: int) -> bool:
         """True if a new slot could come to hold num_tokens without taking anything from those that run."""

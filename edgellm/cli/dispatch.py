@@ -94,7 +94,8 @@ def _dispatch(arguments: list[str]) -> int:
             return EXIT_ERROR
         name = _known(arguments[position])
         parser, command = make_parser(name)
-        args = parser.parse_words(arguments[position + 1 :])
+        read = getattr(command, "read_words", Parser.parse_words)  # a command may have other sources beside its words
+        args = read(parser, arguments[position + 1 :])
     except SystemExit as done:  # argparse, after --help or --version
         sys.stdout.flush()
         return done.code if isinstance(done.code, int) else 0

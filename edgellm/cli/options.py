@@ -17,6 +17,7 @@ from ..config import (
     CACHE_TYPES,
     DEFAULT_MAX_CONTEXT,
     DEFAULT_MODEL,
+    MAX_DRAFT_TOKENS,
     MAX_SINKS,
     ON_FULL,
     SPECULATIONS,
@@ -62,6 +63,7 @@ TYPE_V_HELP = "how values are kept: the same choice (default: %(default)s)"
 MEMORY_HELP = (
     "most memory for keys and values, running and kept for reuse, as 500MB or 1.5GiB (default: twice the context's)"
 )
+PREFIX_HELP = "read every prompt anew: keep nothing of earlier ones for those that begin alike"
 DISK_HELP = "keep what may come again on disk, up to SIZE; 0 is off (default: 0)"
 WINDOW_HELP = (
     "keep only the last N tokens in sight, in constant memory and without an end (-n bounds an answer). Lossy: what"
@@ -78,6 +80,7 @@ SPEC_HELP = (
 )
 CORPUS_HELP = "also guess from earlier sessions' texts, which are then kept in your folder (a megabyte at most)"
 DRAFT_HELP = "a smaller model with the same vocabulary, to guess by"
+MAX_DRAFT_HELP = f"most tokens guessed at once, up to {MAX_DRAFT_TOKENS} (default: what promises most)"
 LORA_HELP = "a LoRA adapter in GGUF to apply beside the weights, SCALE times (default: 1); may be repeated"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -121,6 +124,7 @@ def _add_cache(parser: Parser, *, with_context: bool) -> None:
     add = parser.add_argument_group("the cache of keys and values").add_argument
     add_cache_types(add)
     add("--cache-memory", type=size, metavar="SIZE", help=MEMORY_HELP)
+    add("--no-prefix-caching", dest="prefix_caching", action="store_false", help=PREFIX_HELP)
     add("--disk-cache", type=size, default=default.disk_cache, metavar="SIZE", help=DISK_HELP)
     add("--window", type=int, metavar="N", help=WINDOW_HELP)
     add("--sinks", type=int, default=default.sinks, metavar="M", help=SINKS_HELP)
@@ -131,6 +135,7 @@ def _add_cache(parser: Parser, *, with_context: bool) -> None:
     add = parser.add_argument_group("speculation").add_argument
     add("--spec-corpus", action="store_true", help=CORPUS_HELP)
     add("--draft-model", metavar="MODEL", help=DRAFT_HELP)
+    add("--max-draft", type=int, metavar="N", help=MAX_DRAFT_HELP)
     add("--spec", default=default.spec, metavar="|".join(SPECULATIONS), help=SPEC_HELP)
 
 
@@ -143,7 +148,7 @@ def add_cache_types(add: Callable[..., object]) -> None:
 
 def cache_formats(args: Namespace) -> tuple[str, str]:
     """Return the checked formats of keys and values."""
-    return _named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
+    return named(lambda: EngineConfig(cache_type_k=args.cache_type_k, cache_type_v=args.cache_type_v)).cache_formats
 
 
 def bias(text: str) -> tuple[int, float]:
@@ -259,10 +264,10 @@ def read_text(text: str | None) -> str:
 def _made_of(kind: Callable[..., _Made], args: Namespace, **fixed: object) -> _Made:
     """Make a dataclass of the options that its fields are called, but for those that are fixed."""
     names = [field.name for field in fields(kind) if field.name not in fixed and hasattr(args, field.name)]  # type: ignore[arg-type]
-    return _named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
+    return named(lambda: kind(**{name: getattr(args, name) for name in names}, **fixed))
 
 
-def _named(make: Callable[[], _Made]) -> _Made:
+def named(make: Callable[[], _Made]) -> _Made:
     """Call `make`, with the option's name (--max-tokens) in place of the field's (max_tokens) in its error."""
     try:
         return make()

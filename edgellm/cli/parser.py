@@ -60,18 +60,27 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
         )
 
-    def parse_words(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse options and positionals in any order (`MODEL -n 5 TEXT`); after `--` everything is a positional."""
+    def parse_words(self, arguments: Sequence[str], into: argparse.Namespace | None = None) -> argparse.Namespace:
+        """Parse options and positionals in any order (`MODEL -n 5 TEXT`); after `--` everything is a positional.
+
+        into: where what is found goes; a new one with all defaults if None.
+        """
         cut = arguments.index("--") if "--" in arguments else len(arguments)
         # argparse forgets the `--` when options and positionals mix, so what follows hides its dashes behind a NUL.
         shielded = [*arguments[:cut], *(f"{_SHIELD}{word}" for word in arguments[cut + 1 :])]
-        args = self.parse_intermixed_args(shielded)
+        args = self.parse_intermixed_args(shielded, into)
         for name, value in vars(args).items():
             if isinstance(value, str):
                 setattr(args, name, value.removeprefix(_SHIELD))
             elif isinstance(value, list):
                 setattr(args, name, [_bare(word) for word in value])
         return args
+
+    def parse_given(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """Return {name: value} of what stands there, without any defaults."""
+        blank = argparse.Namespace(**{action.dest: None for action in self._actions if action.option_strings})
+        args = self.parse_words(arguments, blank)
+        return {name: value for name, value in vars(args).items() if value is not None and value != []}
 
     def error(self, message: str) -> NoReturn:
         raise OptionError(f"{message.replace(_SHIELD, '')} ({self.prog} --help explains)")

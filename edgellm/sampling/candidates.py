@@ -48,11 +48,6 @@ class Candidates:
             self.refresh()
 
     @property
-    def is_all(self) -> bool:
-        """True while no filter has left out anything."""
-        return self._ids is None
-
-    @property
     def is_open(self) -> bool:
         """True while more than one id is left."""
         return self._ids is None or len(self._ids) > 1

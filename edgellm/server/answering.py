@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,12 +22,15 @@ from ..async_stream import AsyncStream
 from ..completion import Completion
 from .fields import Fields, read_object
 from .forms import DONE, event
+from .journal import record_of, shortened
 from .models import ServedModels
-from .problems import ApiError, from_error
+from .problems import ApiError, client_gone, from_error
 from .settings import ServerSettings
+from .standing import client_of
 from .statistics import Statistics
 
 Result = TypeVar("Result")
+LARGE_BODY = 1 << 18
 LOOK_S = 0.1
 """How often it is looked whether a client is still there."""
 
@@ -37,16 +41,44 @@ class Desk:
     def __init__(self, models: ServedModels, settings: ServerSettings) -> None:
         self.models, self.settings, self.statistics = models, settings, Statistics()
         self.is_ending = False
+        self.visits: set[Visit] = set()
+
+    @property
+    def num_open(self) -> int:
+        """Requests that run or wait."""
+        return len(self.visits)
+
+    def cut(self) -> None:
+        """End all requests with an error that says why."""
+        for visit in list(self.visits):
+            visit.cut(ApiError(503, "the server is ending, and this answer was cut", headers={"Retry-After": "5"}))
 
     async def read(self, request: Request) -> Fields:
         """The fields of a request's body."""
-        return read_object(await request.body(), self.settings.max_nesting)
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            raise client_gone() from None
+        if len(body) > LARGE_BODY:  # others are not to wait for a stranger's megabytes
+            fields = await run_in_threadpool(read_object, body, self.settings.max_nesting)
+        else:
+            fields = read_object(body, self.settings.max_nesting)
+        request.state.given = fields.values.keys()  # for what goes wrong later
+        record = record_of(request)
+        record.client = client_of(request, fields)
+        if self.settings.log_content:
+            record.asked = shortened(fields.values)
+        return fields
 
-    def admit(self) -> None:
-        """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends."""
+    def admit(self, client: str) -> None:
+        """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends.
+
+        A client that has no other request here still gets in where others fill the queue, until it is filled twice.
+        """
         if self.is_ending:
             raise ApiError(503, "the server is ending", headers={"Retry-After": "5"})
-        if self.statistics.num_open >= self.settings.max_queue:
+        is_new = all(visit.client != client for visit in self.visits)
+        if self.num_open >= self.settings.max_queue * (2 if is_new else 1):
             self.statistics.refused += 1
             raise ApiError(
                 429,
@@ -63,13 +95,19 @@ class Desk:
 
 class Visit:
     """One request from its admission to its end, however that comes: of the `async with` block it is used in, or of the answer
-    that it was handed over to. done: what it was answered."""
+    that it was handed over to. client: whose it is. done: what it was answered."""
 
     def __init__(self, desk: Desk, request: Request) -> None:
-        desk.admit()
+        self.client = record_of(request).client
+        desk.admit(self.client)
         self._desk, self._request = desk, request
         self._stack = AsyncExitStack()
         self._is_open, self._is_handed_over = True, False
+        self._streams: list[AsyncStream] = []
+        self._error: ApiError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._start_s = asyncio.get_running_loop().time()
+        desk.visits.add(self)
         self.done: list[Completion] | None = None
 
     async def __aenter__(self) -> Visit:
@@ -82,13 +120,28 @@ class Visit:
     def hand_over(self) -> None:
         """Leave it to an answer that comes piece by piece to close it."""
         self._is_handed_over = True
+        if (timeout := self._desk.settings.request_timeout) is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._start_s + timeout, self.cut, _too_late(timeout))
+
+    def note_error(self, error: ApiError) -> None:
+        """For the log."""
+        record_of(self._request).error = error.message
+
+    def cut(self, error: ApiError) -> None:
+        """End it with an error."""
+        self._error = error
+        for stream in self._streams:
+            stream.fail(error)
 
     async def open(self, model: str | None) -> AsyncLLM:
         """The model, loaded now if need be."""
+        record_of(self._request).model = self._desk.models.find(model).name
         return await self.wait(self._stack.enter_async_context(self._desk.models.use(model)))
 
     async def begin(self, streams: list[AsyncStream]) -> list[AsyncStream]:
         """Begin answers: what is wrong with the request is raised here, before the first byte of an answer."""
+        self._streams = streams
         for stream in streams:
             self._stack.push_async_callback(stream.aclose)
         for stream in streams:
@@ -109,11 +162,12 @@ class Visit:
             while not task.done():
                 await asyncio.wait([task], timeout=LOOK_S)
                 if not task.done() and await self._request.is_disconnected():
-                    raise ApiError(499, "the client is gone")
+                    raise client_gone()
+                if not task.done() and self._error is not None:
+                    raise self._error
                 if not task.done() and loop.time() > end:
-                    raise ApiError(
-                        504, f"the answer took longer than {timeout:g} seconds, the limit (--request-timeout)"
-                    )
+                    assert timeout is not None
+                    raise _too_late(timeout)
             return task.result()
         finally:
             task.cancel()
@@ -122,8 +176,24 @@ class Visit:
         """End what is still on its way; harmless when repeated."""
         if self._is_open:
             self._is_open = False
+            self._desk.visits.discard(self)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._note()
             self._desk.leave(self.done)
             await self._stack.aclose()
+
+    def _note(self) -> None:
+        record = record_of(self._request)
+        record.done = self.done
+        if self.done is None and self._is_handed_over and record.error is None:
+            record.error = "the client is gone"
+        if self._desk.settings.log_content and self.done:
+            record.answered = [shortened(one.raw_text) for one in self.done]
+
+
+def _too_late(timeout: float) -> ApiError:
+    return ApiError(504, f"the answer took longer than {timeout:g} seconds, the limit (--request-timeout)")
 
 
 async def _finish_all(streams: list[AsyncStream]) -> list[Completion]:
@@ -157,7 +227,9 @@ class Pieces(StreamingResponse):
             async for data in pieces:
                 yield self.pack(data)
         except Exception as error:
-            yield self.pack(self.shape_of(from_error(error)))
+            found = from_error(error)
+            self._visit.note_error(found)
+            yield self.pack(self.shape_of(found))
         yield self.end
 
     end = b""

@@ -20,11 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, ollama, page, responses, status, tokens
+from . import chat, completions, embeddings, ollama, openapi, page, responses, status, tokens
 from .answering import Desk
 from .guard import Guard
+from .journal import HEADER, Journal, record_of
 from .models import ServedModels
-from .problems import USERS_FAULT, ApiError, from_error
+from .problems import NAMES, USERS_FAULT, ApiError, from_error
 from .settings import ServerSettings
 
 log = logging.getLogger("edgellm.server")
@@ -39,7 +40,10 @@ ROUTES = (
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
+    ("GET", "/openapi.json", openapi.openapi),
     ("GET", "/health", status.health),
+    ("GET", "/livez", status.live),
+    ("GET", "/ping", status.live),
     ("GET", "/metrics", status.metrics),
     ("GET", "/props", status.props),
     ("POST", "/tokenize", tokens.tokenize),
@@ -56,10 +60,10 @@ ROUTES = (
 def make_app(models: ServedModels, settings: ServerSettings) -> Starlette:
     """Make the ASGI application. The default model begins to load when the server starts."""
     desk = Desk(models, settings)
-    middleware = [Middleware(Guard, settings=settings)]
+    middleware = [Middleware(Journal, settings=settings), Middleware(Guard, settings=settings)]
     if settings.cors_origins:
         middleware.insert(
-            0,
+            1,
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.cors_origins,
@@ -109,8 +113,11 @@ async def _load(desk: Desk) -> None:
 async def _on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, (ApiError, *USERS_FAULT)):
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    found = from_error(error)
-    return JSONResponse(found.as_dict(), found.status, found.headers)
+    given = getattr(request.state, "given", ())
+    found, record = from_error(error).named_as(NAMES.get(request.url.path, {}), given), record_of(request)
+    record.error = found.message
+    # What is no error of ours is answered outside the journal, which would name the answer.
+    return JSONResponse(found.as_dict(), found.status, {**(found.headers or {}), HEADER: record.id})
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,12 +12,15 @@ from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
 from ..request import seeds
+from ..stream import PromptProgress
 from . import forms
 from .answering import Desk, Events, Visit
 from .fields import Fields
 from .problems import ApiError, bad
+from .reading import after_reading
 from .sampling import read_answers, read_sampling
 from .side_by_side import side_by_side
+from .standing import read_standing
 
 MAX_TOP_LOGPROBS = 20
 
@@ -34,6 +36,7 @@ class ChatRequest:
         self.model = fields.text("model")
         self.n = read_answers(fields, desk.settings.max_answers)
         self.is_stream = fields.flag("stream")
+        self.wants_progress = fields.flag("return_progress")
         self.wants_usage = self.is_stream and bool((fields.object("stream_options") or {}).get("include_usage"))
         self.options = read_sampling(fields) | self._logprobs(fields) | self._tools(fields)
         self.seeds = seeds(self.options.pop("seed", None), self.n)
@@ -66,28 +69,26 @@ class ChatRequest:
 async def chat(request: Request) -> Response:
     """Answer a conversation."""
     desk: Desk = request.app.state.desk
-    asked = ChatRequest(await desk.read(request), desk)
-    desk.models.find(asked.model)  # a wrong name is told before anything waits
+    fields = await desk.read(request)
+    asked = ChatRequest(fields, desk)
+    asked.options |= read_standing(request, fields)
+    name = desk.models.find(asked.model).name  # a wrong one is told before anything waits
     async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
         streams = await visit.begin(asked.begin(llm))
         if asked.is_stream:
-            return Events(_events(asked, _head(asked, desk, "chat.completion.chunk"), llm, streams, visit), visit)
-        return JSONResponse(_answer(asked, desk, llm, await visit.finish(streams)))
+            head = forms.head("chatcmpl", "chat.completion.chunk", name)
+            return Events(_events(asked, head, llm, streams, visit), visit)
+        return JSONResponse(_answer(name, llm, await visit.finish(streams)))
 
 
-def _head(asked: ChatRequest, desk: Desk, kind: str) -> dict[str, Any]:
-    name = desk.models.find(asked.model).name
-    return {"id": forms.make_id("chatcmpl"), "object": kind, "created": int(time.time()), "model": name}
-
-
-def _answer(asked: ChatRequest, desk: Desk, llm: AsyncLLM, done: list[Completion]) -> dict[str, Any]:
+def _answer(name: str, llm: AsyncLLM, done: list[Completion]) -> dict[str, Any]:
     choices = []
     for index, one in enumerate(done):
         choice = {"index": index, "message": forms.message(one), "finish_reason": forms.finish_reason(one)}
         logprobs = None if one.logprobs is None else forms.chat_logprobs(one.logprobs, llm.llm.tokenizer)
         choices.append(choice | {"logprobs": logprobs})
-    head = _head(asked, desk, "chat.completion")
+    head = forms.head("chatcmpl", "chat.completion", name)
     return head | {"choices": choices, "usage": forms.usage(done), "timings": forms.timings(done[0].timings)}
 
 
@@ -105,7 +106,11 @@ async def _events(
     for index in range(asked.n):
         yield chunk(index, {"role": "assistant", "content": ""})
     told = [0] * asked.n
-    async for index, delta in side_by_side([stream.deltas() for stream in streams]):
+    sources = [after_reading(stream, stream.deltas(), asked.wants_progress) for stream in streams]
+    async for index, delta in side_by_side(sources):
+        if isinstance(delta, PromptProgress):
+            yield chunk(index, {}) | {"prompt_progress": delta._asdict()}
+            continue
         more = _new_logprobs(streams[index], told, index, llm)
         if delta is not None:
             yield chunk(index, delta.as_dict(), **more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,12 +12,15 @@ from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
 from ..request import seeds
+from ..stream import PromptProgress
 from . import forms
 from .answering import Desk, Events, Visit
 from .fields import Fields
 from .problems import bad
+from .reading import after_reading
 from .sampling import read_answers, read_sampling
 from .side_by_side import side_by_side
+from .standing import read_standing
 
 MAX_LOGPROBS = 20
 DEFAULT_MAX_TOKENS = 16
@@ -38,6 +40,7 @@ class CompletionRequest:
         self.suffix = fields.text("suffix")
         if self.suffix:
             raise bad("suffix", self.suffix, "left out: filling in the middle is not offered")
+        self.wants_progress = fields.flag("return_progress")
         self.wants_usage = self.is_stream and bool((fields.object("stream_options") or {}).get("include_usage"))
         self.options = {"max_tokens": DEFAULT_MAX_TOKENS} | read_sampling(fields)
         if (logprobs := fields.whole("logprobs", 0, MAX_LOGPROBS)) is not None:
@@ -78,22 +81,20 @@ def read_prompts(fields: Fields, name: str, most: int) -> list[Prompt]:
 async def completions(request: Request) -> Response:
     """Continue one or several texts."""
     desk: Desk = request.app.state.desk
-    asked = CompletionRequest(await desk.read(request), desk)
-    desk.models.find(asked.model)
+    fields = await desk.read(request)
+    asked = CompletionRequest(fields, desk)
+    asked.options |= read_standing(request, fields)
+    name = desk.models.find(asked.model).name
     async with Visit(desk, request) as visit:
         llm = await visit.open(asked.model)
         streams = await visit.begin(asked.begin(llm))
+        head = forms.head("cmpl", "text_completion", name)
         if asked.is_stream:
-            return Events(_events(asked, _head(asked, desk), llm, streams, visit), visit)
+            return Events(_events(asked, head, llm, streams, visit), visit)
         done = await visit.finish(streams)
         choices = [_choice(i, one, asked.echoed(llm, i) + one.text, llm) for i, one in enumerate(done)]
         more = {"usage": forms.usage(done), "timings": forms.timings(done[0].timings)}
-        return JSONResponse(_head(asked, desk) | {"choices": choices} | more)
-
-
-def _head(asked: CompletionRequest, desk: Desk) -> dict[str, Any]:
-    name = desk.models.find(asked.model).name
-    return {"id": forms.make_id("cmpl"), "object": "text_completion", "created": int(time.time()), "model": name}
+        return JSONResponse(head | {"choices": choices} | more)
 
 
 def _choice(index: int, done: Completion, text: str, llm: AsyncLLM) -> dict[str, Any]:
@@ -113,7 +114,11 @@ async def _events(
     for index in range(len(streams) if asked.echo else 0):
         yield chunk(index, asked.echoed(llm, index))
     told = [0] * len(streams)
-    async for index, piece in side_by_side(streams):
+    sources = [after_reading(stream, stream, asked.wants_progress) for stream in streams]
+    async for index, piece in side_by_side(sources):
+        if isinstance(piece, PromptProgress):
+            yield chunk(index, "") | {"prompt_progress": piece._asdict()}
+            continue
         stream = streams[index]
         found = stream.logprobs or []
         new, told[index] = found[told[index] :], len(found)

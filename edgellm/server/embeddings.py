@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 
 import numpy as np
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..llm import LLM
 from .answering import Desk, Visit
-from .completions import read_prompts
+from .completions import Prompt, read_prompts
 from .problems import bad
 
 MAX_TEXTS = 2048
@@ -30,7 +32,7 @@ async def embeddings(request: Request) -> Response:
     async with Visit(desk, request) as visit:
         llm = await visit.open(model)
         vectors = await visit.wait(llm.embed(texts))
-        count = sum(len(t) if isinstance(t, list) else len(llm.llm.tokenize(t)) for t in texts)
+        count = await run_in_threadpool(_count, llm.llm, texts)
         visit.done = []
     if dimensions is not None:
         if dimensions > vectors.shape[1]:
@@ -43,6 +45,10 @@ async def embeddings(request: Request) -> Response:
     ]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return JSONResponse({"object": "list", "data": data, "model": desk.models.find(model).name, "usage": usage})
+
+
+def _count(llm: LLM, texts: list[Prompt]) -> int:
+    return sum(len(text) if isinstance(text, list) else len(llm.tokenize(text)) for text in texts)
 
 
 def _encode(vector: np.ndarray) -> str:

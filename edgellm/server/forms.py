@@ -6,6 +6,7 @@ Source of the shapes: OpenAI API reference (chat completions, completions); llam
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,11 @@ from ..tokenizer import Tokenizer
 def make_id(prefix: str) -> str:
     """A name for an answer."""
     return f"{prefix}-{uuid.uuid4().hex[:24]}"
+
+
+def head(prefix: str, kind: str, model: str) -> dict[str, Any]:
+    """What an answer, or each chunk of one, begins with. prefix: of its name."""
+    return {"id": make_id(prefix), "object": kind, "created": int(time.time()), "model": model}
 
 
 def usage(done: Sequence[Completion]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
-OPEN_PATHS = ("/health", "/", "/page/chat.js", "/page/chat.css")
+OPEN_PATHS = ("/health", "/livez", "/ping", "/", "/page/chat.js", "/page/chat.css")
 """What needs no key: it tells nothing and costs nothing."""
 
 

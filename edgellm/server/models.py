@@ -1,18 +1,23 @@
-"""The models of a server: each is loaded when it is first asked for, and unloaded when nobody has asked for a while.
+"""The models of a server: each is loaded when it is first asked for, and unloaded when nobody has asked for a while, or when
+another needs its memory.
 
-Knows names and loading, no request. Next hop: `..async_llm`.
+Knows names and loading, no request. Next hops: `memory.py`, `..async_llm`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from ..async_llm import AsyncLLM
+from .memory import Memory
 from .problems import ApiError
+
+log = logging.getLogger("edgellm.server")
 
 LOOK_S = 1.0
 """How often idle models are looked for."""
@@ -20,10 +25,18 @@ LOOK_S = 1.0
 
 class ServedModel:
     """One model. name: what requests call it. source: what LLM.load takes. state: "idle" (not loaded), a stage of loading
-    ("fetch", "compile" ...), "ready" or "failed". created: seconds since 1970. busy: requests that use it now."""
+    ("fetch", "compile" ...), "ready" or "failed". created: seconds since 1970. busy: requests that use it now. room: makes room
+    for it, and keeps that while it is loaded."""
 
-    def __init__(self, name: str, source: str, options: Mapping[str, Any]) -> None:
-        self.name, self.source, self._options = name, source, dict(options)
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        options: Mapping[str, Any],
+        room: Callable[[ServedModel], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self.name, self.source, self.options = name, source, dict(options)
+        self._room = room
         self.state = "idle"
         self.created = int(time.time())
         self.busy = 0
@@ -37,11 +50,15 @@ class ServedModel:
             if self.llm is None:
                 self.state = "loading"
                 try:
-                    self.llm = await AsyncLLM.load(self.source, progress=self._tell, **self._options)
+                    async with self._room(self):
+                        self.llm = await AsyncLLM.load(self.source, progress=self._tell, **self.options)
+                except asyncio.CancelledError:  # who asked for it is gone
+                    self.state = "idle"
+                    raise
                 except BaseException:
                     self.state = "failed"
                     raise
-                self.state = "ready"
+                self.state, self.used_s = "ready", time.monotonic()
             return self.llm
 
     async def unload(self) -> None:
@@ -59,9 +76,17 @@ class ServedModel:
 class ServedModels:
     """All models of a server. sources: {name: what LLM.load takes}, the first is the default. options: of LLM.load."""
 
-    def __init__(self, sources: Mapping[str, str], options: Mapping[str, Any], keep_alive: float | None = None) -> None:
-        self._models = {name: ServedModel(name, source, options) for name, source in sources.items()}
+    def __init__(
+        self,
+        sources: Mapping[str, str],
+        options: Mapping[str, Any],
+        keep_alive: float | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self._models = {name: ServedModel(name, source, options, self._room) for name, source in sources.items()}
         self._keep_alive = keep_alive
+        self._memory = memory if memory is not None else Memory()
+        self._promised = 0  # bytes that models need which are loaded just now
 
     @property
     def all(self) -> list[ServedModel]:
@@ -102,6 +127,28 @@ class ServedModels:
             for model in self.all:
                 if model.llm is not None and not model.busy and time.monotonic() - model.used_s > self._keep_alive:
                     await model.unload()
+
+    @asynccontextmanager
+    async def _room(self, model: ServedModel) -> AsyncIterator[None]:
+        """Have memory for a model, as far as unloading others can do it: the longest idle one first, busy ones never."""
+        others = [other for other in self.all if other is not model]
+        if not others:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        needed = await loop.run_in_executor(None, self._memory.needed, model.source, model.options)
+        self._promised += needed
+        try:
+            while self._memory.available() < self._promised:
+                idle = [other for other in others if other.llm is not None and not other.busy]
+                if not idle:
+                    break  # loading may still find a way, or says what it lacks
+                longest = min(idle, key=lambda other: other.used_s)
+                log.info("%s is unloaded: %s needs its memory", longest.name, model.name)
+                await longest.unload()
+            yield
+        finally:
+            self._promised -= needed
 
     async def close(self) -> None:
         """Unload all."""

@@ -23,6 +23,7 @@ from .fields import Fields
 from .models import ServedModel
 from .problems import bad
 from .sampling import read_sampling
+from .standing import read_standing
 
 RENAMED = {"num_predict": "max_tokens"}
 
@@ -81,7 +82,7 @@ async def chat(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     fields = await desk.read(request)
     messages = fields.objects("messages") or []
-    options = read_options(fields)
+    options = read_options(fields) | read_standing(request, fields)
     if tools := fields.objects("tools"):
         options["tools"] = tools
     if (think := fields.get("think")) is not None:
@@ -110,7 +111,7 @@ async def generate(request: Request) -> Response:
     desk: Desk = request.app.state.desk
     fields = await desk.read(request)
     prompt, system = fields.text("prompt") or "", fields.text("system")
-    options, is_raw = read_options(fields), fields.flag("raw")
+    options, is_raw = read_options(fields) | read_standing(request, fields), fields.flag("raw")
     if fields.text("suffix"):
         raise bad("suffix", fields.get("suffix"), "left out: filling in the middle is not offered")
     messages = [{"role": "system", "content": system}] if system else []

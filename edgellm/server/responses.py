@@ -23,6 +23,7 @@ from .problems import ApiError, bad
 from .response_events import ResponseEvents, make_events
 from .response_items import output_of
 from .sampling import read_sampling
+from .standing import read_standing
 
 ROLES = {"developer": "system"}
 TEXT_PARTS = ("input_text", "output_text", "text")
@@ -166,6 +167,7 @@ async def responses(request: Request) -> Response:
     fields = await desk.read(request)
     model = desk.models.find(fields.text("model"))
     asked = ResponseRequest(fields, model.name)
+    asked.options |= read_standing(request, fields)
     async with Visit(desk, request) as visit:
         llm = await visit.open(model.name)
         (stream,) = await visit.begin([asked.begin(llm)])

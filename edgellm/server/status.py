@@ -20,6 +20,11 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ok" if is_ready else state}, 200 if is_ready else 503)
 
 
+async def live(request: Request) -> Response:
+    """Liveness: 200 as long as the event loop turns, whatever the models do."""
+    return JSONResponse({"status": "ok"})
+
+
 async def models(request: Request) -> Response:
     """OpenAI's list."""
     desk: Desk = request.app.state.desk
@@ -49,7 +54,9 @@ def _describe(model: ServedModel) -> dict[str, Any]:
 async def metrics(request: Request) -> Response:
     """Counts for Prometheus."""
     desk: Desk = request.app.state.desk
-    return PlainTextResponse(desk.statistics.text(), media_type="text/plain; version=0.0.4")
+    loaded = {model.name: model.llm.llm.loaded for model in desk.models.all if model.llm is not None}
+    text = desk.statistics.text({name: one.engine.occupancy for name, one in loaded.items()})
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 async def props(request: Request) -> Response:

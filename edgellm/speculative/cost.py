@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from collections.abc import Sequence as ListOf
 from typing import NamedTuple
 
-MAX_DRAFT = 24
+from ..config import MAX_DRAFT_TOKENS
+
+MAX_DRAFT = MAX_DRAFT_TOKENS
 """Ids guessed at once at most."""
 PRIOR_ROWS = {
     1: 1.0,

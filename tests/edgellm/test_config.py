@@ -38,6 +38,10 @@ from edgellm.errors import OptionError
         ({"cache_memory": 0}, "cache_memory must be at least 1"),
         ({"cache_memory": "2GB"}, "cache_memory must be a whole number"),
         ({"disk_cache": -1}, "disk_cache must be at least 0"),
+        ({"prefix_caching": 1}, "prefix_caching must be true or false, not 1"),
+        ({"prefix_caching": False, "disk_cache": 5}, "disk_cache keeps what prefix_caching leaves"),
+        ({"max_draft": 0}, "max_draft must be from 1 to 24, not 0"),
+        ({"max_draft": 25}, "max_draft must be from 1 to 24, not 25"),
     ],
 )
 def test_what_is_refused_and_why(options: dict[str, Any], message: str) -> None:

@@ -201,3 +201,16 @@ def test_a_batch_of_any_lengths_gives_each_what_it_gets_alone(path: Path) -> Non
                 for _ in stream:
                     pass
             assert [stream.completion.token_ids for stream in streams if stream.completion] == alone
+
+
+def test_without_prefix_caching_every_prompt_is_read_anew_and_says_the_same(path: Path) -> None:
+    prompt = make_prompt(100)
+    with load(path) as llm:
+        expected = [one.token_ids for one in llm.generate_many(prompt, 3, max_tokens=4, seed=5)]
+    config = EngineConfig(2, MAX_CONTEXT, 32, 3, prefix_caching=False, spec="off")
+    with LLM(load_model(path, config)) as llm:
+        for _ in range(2):
+            answers = llm.generate_many(prompt, 3, max_tokens=4, seed=5)
+            assert [one.token_ids for one in answers] == expected
+            assert [one.timings.reused_tokens for one in answers] == [0, 0, 0]
+        assert not list(llm.loaded.cache.tree)

@@ -51,14 +51,15 @@ def test_every_field_of_the_config_has_an_option() -> None:
         "precise": (None, True), "cache_type_k": ("Q8_0", "q8_0"), "cache_type_v": ("e4m3", "e4m3"),
         "cache_memory": ("2GB", 2 * 10**9), "disk_cache": ("1KiB", 1024), "sinks": ("9", 9), "on_full": ("window", "window"),
         "spec": ("auto", "auto"), "spec_corpus": (None, True), "draft_model": ("m.gguf", "m.gguf"),
-        "lora": ("a.gguf:0.5", (("a.gguf", 0.5),)),
+        "lora": ("a.gguf:0.5", (("a.gguf", 0.5),)), "max_draft": ("5", 5),
     }  # fmt: skip
     words = []
     for name, (word, _) in given.items():
         words += [f"--{name.replace('_', '-')}", *([] if word is None else [word])]
     assert config_of(*words) == EngineConfig(**{name: value for name, (_, value) in given.items()})  # type: ignore[arg-type]
     assert config_of("--window", "8", "--sinks", "0") == EngineConfig(window=8, sinks=0)
-    assert {f.name for f in fields(EngineConfig)} - set(given) == {"max_sequences", "window"}
+    assert config_of("--no-prefix-caching") == EngineConfig(prefix_caching=False)
+    assert {f.name for f in fields(EngineConfig)} - set(given) == {"max_sequences", "window", "prefix_caching"}
 
 
 def test_the_defaults_are_those_of_the_config() -> None:

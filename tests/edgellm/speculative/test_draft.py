@@ -130,6 +130,17 @@ def test_one_token_is_enough_to_refuse(tmp_path: Path) -> None:
         load(target, draft_model=other)
 
 
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_more_is_guessed_at_once_than_allowed(tmp_path: Path, most: int) -> None:
+    target, draft = write_pair(tmp_path, "llama")
+    with always(load(target, spec="draft", draft_model=draft, max_draft=most)) as llm:
+        steps = []
+        run = llm.loaded.engine.runner.backend.run
+        llm.loaded.engine.runner.backend.run = lambda batch: (steps.append(len(batch.token_ids)), run(batch))[1]  # type: ignore[method-assign]
+        llm.generate(PROMPT, temperature=0.0, max_tokens=12, ignore_eos=True)
+    assert max(steps[1:]) == most + 1
+
+
 def test_options_that_contradict_each_other(tmp_path: Path) -> None:
     target, draft = write_pair(tmp_path)
     with pytest.raises(OptionError, match="spec draft needs a small model"):
