@@ -295,7 +295,9 @@ class LLM:
         """
         return self._embed(texts, pooling, normalize)
 
-    def _embed(self, texts: Any, pooling: str | None = None, normalize: bool = True, job: Job | None = None) -> Any:
+    def _embed(
+        self, texts: Any, pooling: str | None = None, normalize: bool = True, job: Job | None = None
+    ) -> NDArray[np.float32]:
         from .embedding import embed
 
         return embed(self._shared, self._head, asking.embed_texts(self, texts), pooling, normalize, job)

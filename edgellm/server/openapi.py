@@ -16,7 +16,7 @@ from starlette.routing import Route
 from ..version import __version__
 from .answering import Desk
 from .guard import OPEN_PATHS
-from .openapi_answers import ANSWERS, ERROR, STREAMS
+from .openapi_answers import ANSWERS, ERROR, OLLAMAS_ERROR, STREAMS
 from .openapi_bodies import bodies
 from .settings import ServerSettings
 
@@ -73,9 +73,10 @@ def _operation(method: str, path: str, told: str) -> dict[str, Any]:
     answers: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
     if path == "/health":
         answers["503"] = {"description": "Not ready yet: which stage of loading it is in.", "content": content}
+    error: dict[str, Any] = OLLAMAS_ERROR if path.startswith("/api/") else {"$ref": "#/components/schemas/Error"}
     for status, why in REFUSALS.items():
         if status not in answers and (method == "POST" or status in OF_READING):
-            answers[status] = {"description": why, "content": _json({"$ref": "#/components/schemas/Error"})}
+            answers[status] = {"description": why, "content": _json(error)}
     found: dict[str, Any] = {"operationId": f"{method.lower()}{re.sub(r'[^a-z0-9]+', '_', path)}", "summary": told}
     if names := _PARAMETER.findall(path):
         text = {"type": "string", "minLength": 1}

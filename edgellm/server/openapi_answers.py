@@ -21,6 +21,7 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 ERROR = _object(
     error=_object(message=TEXT, type=TEXT, param={"type": ["string", "null"]}, code={"type": ["string", "null"]})
 )
+OLLAMAS_ERROR = _object(error={"type": ["string", "object"]})
 USAGE = _object(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT)
 REASON: Schema = {"enum": ["stop", "length", "tool_calls"]}
 MESSAGE = _object(role={"const": "assistant"}, content={"type": ["string", "null"]})

@@ -61,7 +61,7 @@ class ApiError(Exception):
     def named_as(self, names: Mapping[str, tuple[str, ...]], given: Collection[str]) -> ApiError:
         """The same with the name that the field has in a request. names: {ours: theirs}. given: the fields of the request."""
         ours, dot, rest = (self.param or "").partition(".")
-        if ours not in names or (ours in given and ours not in names[ours]):
+        if ours not in names:
             return self
         theirs = next((name for name in names[ours] if name in given), names[ours][0])
         message = theirs + self.message.removeprefix(ours) if self.message.startswith(f"{ours} ") else self.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from running_server import OPTIONS, running
 
 from edgellm import LLM
+from edgellm.engine import Occupancy
 from edgellm.server.models import ServedModels
 from edgellm.server.settings import ServerSettings
+from edgellm.server.statistics import Statistics
 
 
 @pytest.fixture
@@ -73,6 +76,31 @@ def test_status(client: httpx.Client) -> None:
     assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["tiny"]
     assert client.get("/props").json()["total_slots"] == 4
     assert "edgellm_requests_answered_total" in client.get("/metrics").text
+
+
+def test_metrics_tell_of_sequences_and_cache_blocks(client: httpx.Client) -> None:
+    def gauges() -> dict[str, int]:
+        found = re.findall(r'^edgellm_(\w+){model="tiny"} (\d+)$', client.get("/metrics").text, re.MULTILINE)
+        return {name: int(value) for name, value in found}
+
+    client.post("/v1/completions", json={"prompt": "the river and the stone " * 5, "max_tokens": 2})
+    rest = gauges()
+    assert rest["sequences_running"] == rest["sequences_waiting"] == rest["cache_blocks_in_use"] == 0
+    assert rest["cache_blocks_kept"] > 0 and rest["cache_blocks_free"] > 0
+    body = {"prompt": "a", "n": 8, "max_tokens": 250, "ignore_eos": True, "stream": True}
+    with client.stream("POST", "/v1/completions", json=body) as answer:
+        pieces = answer.iter_lines()
+        next(pieces)
+        at_work = gauges()
+        assert at_work["sequences_running"] == 4 and at_work["sequences_waiting"] == 4, "max_sequences is 4"
+        assert at_work["cache_blocks_in_use"] > 0
+        blocks = [name for name in at_work if name.startswith("cache_blocks")]
+        assert sum(at_work[name] for name in blocks) == sum(rest[name] for name in blocks)
+
+
+def test_a_models_name_is_quoted() -> None:
+    text = Statistics().text({'a"b\\c\n': Occupancy(1, 2, 3, 4, 5)})
+    assert 'edgellm_sequences_running{model="a\\"b\\\\c\\n"} 1\n' in text
 
 
 def test_several_models_are_loaded_when_asked_for(tiny: Path) -> None:
