@@ -82,10 +82,15 @@ def resolve(
         return path
     if path.is_dir():
         raise ModelFileError(f"{text} is a folder, not a GGUF file{_files_hint(path)}")
-    repo = hub_repo.REPO_NAME.fullmatch(text)
-    if isinstance(name, str) and repo and (repo["selector"] or not text.lower().endswith(".gguf")):
+    repo = _repository(text)
+    if isinstance(name, str) and repo:
         return hub_repo.fetch(repo["repo"], repo["selector"], report, refresh=verify)
     raise _unknown(text)
+
+
+def is_elsewhere(name: str) -> bool:
+    """True if `resolve` may have to fetch it: it is an alias or a repository, and no file here."""
+    return name in ALIASES or (not Path(name).expanduser().exists() and _repository(name) is not None)
 
 
 def pull(name: str = DEFAULT_MODEL, progress: Progress | None = None) -> Path:
@@ -102,6 +107,12 @@ def list_local() -> list[LocalModel]:
             models.append(LocalModel(model.name, path, model.nbytes))
     models += [LocalModel(*found) for found in hub_repo.list_cached()]
     return models
+
+
+def _repository(text: str) -> re.Match[str] | None:
+    """The parts of owner/repo[:selector]; None if it is a path."""
+    repo = hub_repo.REPO_NAME.fullmatch(text)
+    return repo if repo and (repo["selector"] or not text.lower().endswith(".gguf")) else None
 
 
 def _ignore_progress(stage: str, done: int, total: int) -> None:

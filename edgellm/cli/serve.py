@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from .. import hub
 from ..config import DEFAULT_MODEL, EngineConfig
 from ..config_checks import check_int
 from ..errors import OptionError, UnsupportedError
@@ -101,6 +102,7 @@ def execute(args: Namespace) -> int:
     options = {field.name: getattr(config, field.name) for field in fields(EngineConfig)}
     options["max_sequences"] = args.max_num_seqs
     sources = name_models(args.models or [DEFAULT_MODEL], args.served_model_name or [])
+    check_files(sources.values())
 
     def told(address: str) -> None:
         say = note if settings.log_format == "text" else logging.getLogger("edgellm.server").warning
@@ -110,6 +112,15 @@ def execute(args: Namespace) -> int:
 
     serve(ServedModels(sources, options, settings.keep_alive), settings, told)
     return 0
+
+
+def check_files(sources: Iterable[str]) -> None:
+    """Raise what loading will raise of those that are files here, or nothing at all: a server without a model is of no use."""
+    from ..gguf import open_gguf
+
+    for source in sources:
+        if not hub.is_elsewhere(source):
+            open_gguf(hub.resolve(source)).close()
 
 
 def server_settings(args: Namespace) -> ServerSettings:

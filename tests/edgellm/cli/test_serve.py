@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from edgellm.cli import main
 from edgellm.cli.config_file import FILE_LIMIT
 from edgellm.cli.dispatch import make_parser
 from edgellm.cli.options import engine_config
-from edgellm.cli.serve import name_models, server_settings
+from edgellm.cli.serve import check_files, name_models, server_settings
 from edgellm.errors import OptionError
 from edgellm.server.settings import ServerSettings
 
@@ -26,6 +27,17 @@ def from_file(tmp_path: Path, text: str | bytes, *words: str) -> Namespace:
     path = tmp_path / "serve.yaml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return read("--config", str(path), *words)
+
+
+def test_a_server_without_a_model_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"text")
+    assert main(["serve", str(tmp_path / "m.gguf"), "--port", "0"]) == 2
+    assert "not a GGUF file" in capsys.readouterr().err
+    assert main(["serve", "smolm2", "--port", "0"]) == 2
+    assert "did you mean 'smollm2'?" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "none.gguf"), "--port", "0"]) == 2
+    assert "no file" in capsys.readouterr().err
+    check_files(["smollm2", "owner/repo", "owner/repo:Q4_0"])  # those may come
 
 
 def test_without_words_all_is_as_the_settings_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
