@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import http.client
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,13 @@ import pytest
 from running_server import OPTIONS, running
 from tiny_models import write_tiny
 
-from edgellm.engine import Engine
+from edgellm.async_stream import AsyncStream
+from edgellm.llm import LLM
+from edgellm.sequence import Sequence
+from edgellm.server.answering import Visit
 from edgellm.server.models import ServedModels
 from edgellm.server.settings import ServerSettings
+from edgellm.stream import Stream
 
 STEP_S = 0.01
 CHUNK, CONTEXT = 32, 4096
@@ -30,17 +37,17 @@ READING = {**LONG, "messages": [{"role": "user", "content": "river " * 500}]}
 class Watched:
     """A server whose model is slow: each step waits. steps: how many there were, in all."""
 
-    def __init__(self, address: str, engine: Engine) -> None:
-        self.address, self.engine, self.steps = address, engine, 0
+    def __init__(self, address: str, llm: LLM) -> None:
+        self.address, self.engine, self.shared, self.steps = address, llm.loaded.engine, llm._shared, 0
         self.fresh = self.ask(PROBE)
-        forward = engine.runner.forward
+        forward = self.engine.runner.forward
 
         def slowly(batch: Any) -> Any:
             self.steps += 1
             time.sleep(STEP_S)
             return forward(batch)
 
-        engine.runner.forward = slowly  # type: ignore[method-assign]
+        self.engine.runner.forward = slowly  # type: ignore[method-assign]
 
     def ask(self, body: dict[str, Any]) -> str:
         answer = httpx.post(f"{self.address}/v1/chat/completions", json=body, timeout=60)
@@ -80,7 +87,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             threading.Event().wait(0.05)
         llm = served.default.llm
         assert llm is not None
-        yield Watched(address, llm.llm.loaded.engine)
+        yield Watched(address, llm.llm)
 
 
 def test_o12_after_three_chunks(watched: Watched) -> None:
@@ -148,3 +155,30 @@ def test_o12_before_the_body_is_complete(watched: Watched, caplog: pytest.LogCap
         connection.close()
     watched.check()
     assert not [record for record in caplog.records if record.levelname == "ERROR"], "it is no fault of the server's"
+
+
+def test_o12_nothing_of_a_request_is_kept(watched: Watched) -> None:
+    """A frame may hold the last one; what grows with the number of requests is a leak."""
+
+    def ask_and_leave(times: int) -> Counter[str]:
+        for i in range(times):
+            watched.ask({**PROBE, "max_tokens": 2})
+            for body in ({**LONG, "stream": True}, READING):
+                connection = watched.send(body)
+                if i % 2:
+                    time.sleep(0.05)
+                connection.close()
+        assert watched.wait_for(watched.is_at_rest, 5.0)
+        assert watched.wait_for(lambda: metrics()["edgellm_requests_open"] == "0")
+        gc.collect()
+        kinds = (Sequence, Stream, AsyncStream, Visit, asyncio.Task)
+        return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, kinds))
+
+    def metrics() -> dict[str, str]:
+        lines = httpx.get(f"{watched.address}/metrics").text.splitlines()
+        return dict(line.rsplit(" ", 1) for line in lines)  # type: ignore[misc]
+
+    first, then = ask_and_leave(4), ask_and_leave(16)
+    assert all(count <= first[kind] + 3 for kind, count in then.items()), (first, then)
+    assert metrics()['edgellm_cache_blocks_in_use{model="tiny"}'] == "0"
+    assert not watched.shared._watches, "nobody is told of what has ended"
