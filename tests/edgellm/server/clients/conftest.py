@@ -1,0 +1,49 @@
+"""A server with two models for clients of all kinds: "tiny" says anything, "caller" calls a function and uses its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from reciting_model import write_reciting
+from running_server import running
+from tiny_models import write_tiny
+
+from edgellm.server.models import ServedModels
+from edgellm.server.settings import ServerSettings
+
+OPTIONS = {"threads": 2, "max_context": 1024, "max_sequences": 4}
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files of both models by name."""
+    folder = tmp_path_factory.mktemp("clients")
+    tiny = write_tiny(folder / "tiny.gguf", formats="Q8_0", tied=False, vocab=300, context=2048)
+    return {"tiny": str(tiny), "caller": str(write_reciting(Path(folder / "caller.gguf")))}
+
+
+@pytest.fixture(scope="module")
+def address(sources: dict[str, str]) -> Iterator[str]:
+    with running(ServedModels(sources, OPTIONS), ServerSettings(port=0)) as address:
+        yield address
+
+
+@pytest.fixture
+def serve(sources: dict[str, str]) -> Callable[..., Any]:
+    """A maker of servers with other settings."""
+    return lambda **settings: running(ServedModels(sources, OPTIONS), ServerSettings(port=0, **settings))
+
+
+@pytest.fixture
+def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The address of a server that takes no more, and what lets it take more again."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    body |= {"ignore_eos": True, "max_tokens": 900, "n": 16, "logprobs": True, "top_logprobs": 20}  # many seconds of work
+    with serve(max_queue=1) as address, httpx.Client(base_url=address, timeout=60) as client:
+        with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            next(answer.iter_bytes())
+            yield address, answer.close
