@@ -45,5 +45,6 @@ def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
     body |= {"ignore_eos": True, "max_tokens": 900, "n": 16, "logprobs": True, "top_logprobs": 20}  # many seconds of work
     with serve(max_queue=1) as address, httpx.Client(base_url=address, timeout=60) as client:
         with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-            next(answer.iter_bytes())
+            pieces = answer.iter_bytes()  # kept: what reads an answer closes it when it is collected
+            next(pieces)
             yield address, answer.close
