@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, ollama, page, responses, status, tokens
+from . import chat, completions, embeddings, ollama, ollama_embeddings, ollama_models, page, responses, status, tokens
 from .answering import Desk
 from .guard import Guard
 from .models import ServedModels
@@ -47,9 +47,12 @@ ROUTES = (
     ("POST", "/apply-template", tokens.apply_template),
     ("POST", "/api/chat", ollama.chat),
     ("POST", "/api/generate", ollama.generate),
-    ("GET", "/api/tags", ollama.tags),
-    ("POST", "/api/show", ollama.show),
-    ("GET", "/api/version", ollama.version),
+    ("POST", "/api/embed", ollama_embeddings.embed),
+    ("POST", "/api/embeddings", ollama_embeddings.embeddings),
+    ("GET", "/api/tags", ollama_models.tags),
+    ("GET", "/api/ps", ollama_models.ps),
+    ("POST", "/api/show", ollama_models.show),
+    ("GET", "/api/version", ollama_models.version),
 )
 
 
@@ -110,7 +113,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, (ApiError, *USERS_FAULT)):
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     found = from_error(error)
-    return JSONResponse(found.as_dict(), found.status, found.headers)
+    return JSONResponse(found.body_for(request.url.path), found.status, found.headers)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
@@ -118,4 +121,5 @@ async def _on_http(request: Request, error: Exception) -> Response:
     known = ", ".join(path for _, path, _ in ROUTES)
     what = f"there is no {request.method} {request.url.path} here; there are {known}"
     message = what if error.status_code in (404, 405) else str(error.detail)
-    return JSONResponse(ApiError(error.status_code, message).as_dict(), error.status_code, error.headers)
+    body = ApiError(error.status_code, message).body_for(request.url.path)
+    return JSONResponse(body, error.status_code, error.headers)

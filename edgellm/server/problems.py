@@ -40,6 +40,10 @@ class ApiError(Exception):
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
+    def body_for(self, path: str) -> dict[str, Any]:
+        """The body of the answer on a route: Ollama's clients read a text where OpenAI's read an object."""
+        return {"error": self.message} if path.startswith("/api/") else self.as_dict()
+
 
 def bad(param: str, value: Any, wanted: str) -> ApiError:
     """A field that is not what it must be."""

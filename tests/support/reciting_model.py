@@ -39,7 +39,11 @@ def write_reciting(path: Path) -> Path:
             embedding[token, direction] = 1.0
             output[token + 1 if i + 1 < len(texts) else END, direction] = 5.0  # times the norm's sqrt(HIDDEN): certain
             token, direction = token + 1, direction + 1
-    tensors = {"token_embd.weight": embedding, "output.weight": output, "output_norm.weight": np.ones(HIDDEN, np.float32)}
+    tensors = {
+        "token_embd.weight": embedding,
+        "output.weight": output,
+        "output_norm.weight": np.ones(HIDDEN, np.float32),
+    }
     for i in range(2):
         tensors[f"blk.{i}.attn_output.weight"] = np.zeros((HIDDEN, HIDDEN), np.float32)
         tensors[f"blk.{i}.ffn_down.weight"] = np.zeros((HIDDEN, 64), np.float32)

@@ -32,19 +32,28 @@ def address(sources: dict[str, str]) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def serve(sources: dict[str, str]) -> Callable[..., Any]:
     """A maker of servers with other settings."""
     return lambda **settings: running(ServedModels(sources, OPTIONS), ServerSettings(port=0, **settings))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
     """The address of a server that takes no more, and what lets it take more again."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
-    body |= {"ignore_eos": True, "max_tokens": 900, "n": 16, "logprobs": True, "top_logprobs": 20}  # many seconds of work
-    with serve(max_queue=1) as address, httpx.Client(base_url=address, timeout=60) as client:
-        with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-            pieces = answer.iter_bytes()  # kept: what reads an answer closes it when it is collected
-            next(pieces)
-            yield address, answer.close
+    body |= {
+        "ignore_eos": True,
+        "max_tokens": 900,
+        "n": 16,
+        "logprobs": True,
+        "top_logprobs": 20,
+    }  # many seconds of work
+    with (
+        serve(max_queue=1) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+        client.stream("POST", "/v1/chat/completions", json=body) as answer,
+    ):
+        pieces = answer.iter_bytes()  # kept: what reads an answer closes it when it is collected
+        next(pieces)
+        yield address, answer.close

@@ -169,11 +169,13 @@ def test_errors_are_the_clients_own(client: openai.OpenAI) -> None:
 
 
 def test_a_server_with_a_key(serve: Callable[..., Any]) -> None:
-    with serve(api_key="right") as address:
-        with openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as client:
-            with pytest.raises(openai.AuthenticationError):
-                client.chat.completions.create(**ASKED)
-            assert client.with_options(api_key="right").chat.completions.create(**ASKED).choices
+    with (
+        serve(api_key="right") as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as client,
+    ):
+        with pytest.raises(openai.AuthenticationError):
+            client.chat.completions.create(**ASKED)
+        assert client.with_options(api_key="right").chat.completions.create(**ASKED).choices
 
 
 def test_a_busy_server_is_asked_again(busy: tuple[str, Callable[[], None]]) -> None:
