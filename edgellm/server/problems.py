@@ -57,7 +57,9 @@ def from_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
-        return ApiError(400, str(error), param="messages", code="context_length_exceeded")
+        # llama-server's words first: LiteLLM and others know by them, not by the code, that a prompt is too long.
+        message = f"the request exceeds the available context size: {error}"
+        return ApiError(400, message, param="messages", code="context_length_exceeded")
     if isinstance(error, USERS_FAULT):
         return ApiError(400, str(error), param=_named(error))
     if isinstance(error, DownloadError):

@@ -24,3 +24,8 @@ SCHEMA: dict[str, Any] = {
 FORM: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA, "strict": True}}
 WEATHER_TOLD = "It is mild in Paris."
 """What the model of `reciting_model.py` says once it knows."""
+
+
+def letter_of(text: str) -> str:
+    """A letter of an answer's middle, to stop at."""
+    return next(letter for letter in text[len(text) // 2 :] + text if letter.isascii() and letter.isprintable())

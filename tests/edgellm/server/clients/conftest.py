@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,10 @@ def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
         pieces = answer.iter_bytes()  # kept: what reads an answer closes it when it is collected
         next(pieces)
         yield address, answer.close
+
+
+@pytest.fixture(scope="module")
+def swept() -> Iterator[None]:
+    """Collects what a client has left open before another module's tests would be blamed for it."""
+    yield
+    gc.collect()
