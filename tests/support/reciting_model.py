@@ -25,8 +25,8 @@ TEMPLATE = (
 )
 
 
-def write_reciting(path: Path) -> Path:
-    """Write the model and return its path."""
+def write_reciting(path: Path, is_endless: bool = False, context: int = 2048) -> Path:
+    """Write the model and return its path. is_endless: it says its text again and again."""
     metadata = make_bpe(VOCAB)
     tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
     spoken = [("<|begin_call|>", *CALL), ("<|begin_text|>", *TEXT)]
@@ -37,7 +37,8 @@ def write_reciting(path: Path) -> Path:
         for i, text in enumerate(texts):
             tokens[token], types[token] = text, USER_DEFINED if i else types[0]
             embedding[token, direction] = 1.0
-            output[token + 1 if i + 1 < len(texts) else END, direction] = 5.0  # times the norm's sqrt(HIDDEN): certain
+            after = token + 1 if i + 1 < len(texts) else token + 2 - len(texts) if is_endless else END
+            output[after, direction] = 5.0  # times the norm's sqrt(HIDDEN): certain
             token, direction = token + 1, direction + 1
     tensors = {
         "token_embd.weight": embedding,
@@ -48,5 +49,5 @@ def write_reciting(path: Path) -> Path:
         tensors[f"blk.{i}.attn_output.weight"] = np.zeros((HIDDEN, HIDDEN), np.float32)
         tensors[f"blk.{i}.ffn_down.weight"] = np.zeros((HIDDEN, 64), np.float32)
     metadata["tokenizer.chat_template"] = TEMPLATE
-    sizes = {"hidden": HIDDEN, "ffn": 64, "vocab": VOCAB, "context": 2048}
+    sizes = {"hidden": HIDDEN, "ffn": 64, "vocab": VOCAB, "context": context}
     return write_tiny(path, **sizes, tied=False, metadata=metadata, tensors=tensors)
