@@ -289,7 +289,10 @@ $("new").onclick = () => {
   showMenu(false);
   $("text").focus();
 };
-$("menu").onclick = () => showMenu(!document.body.classList.contains("menu"));
+$("menu").onclick = () => {
+  showMenu(!document.body.classList.contains("menu"));
+  if (document.body.classList.contains("menu")) $("new").focus();
+};
 $("settings").onsubmit = (event) => event.preventDefault();
 $("settings").onchange = $("model").onchange = () => {
   store(SETTINGS, Object.fromEntries(KEPT.map((name) => [name, $(name).value])));

@@ -110,6 +110,21 @@ def test_a_conversation_and_its_statistics(visit: Open) -> None:
     assert page.get_by_role("article").count() == 4
 
 
+def test_an_answer_has_a_form_but_is_never_read_as_html(visit: Open) -> None:
+    page = visit()
+    code = "if a:\n    <script>alert(1)</script>"
+    said = f"Use `a < b` or **<i>this</i>**:\n\n```python\n{code}\n```\n\n<img src=x onerror=alert(1)>"
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": said, "reasoning": "<b>so</b>"}]
+    kept = [{"id": "1", "title": "<u>Hi</u>", "messages": messages}, {"title": "of another program"}]
+    page.evaluate("kept => localStorage.setItem('edgellm.conversations', JSON.stringify(kept))", kept)
+    page.reload()
+    answer = page.get_by_role("article").last
+    assert answer.locator("pre").inner_text() == code
+    assert answer.locator("p code").inner_text() == "a < b" and answer.locator("strong").inner_text() == "<i>this</i>"
+    assert answer.locator("p").last.inner_text() == "<img src=x onerror=alert(1)>"
+    assert page.locator("article :is(img, script, i, b), nav u").count() == 0 and page.locator("nav li").count() == 1
+
+
 def test_an_answer_comes_bit_by_bit_and_is_stopped(visit: Open) -> None:
     page = visit()
     page.get_by_role("combobox", name="Model").select_option("endless")
@@ -216,6 +231,7 @@ def test_it_can_be_read_in_both_schemes_and_on_a_phone(visit: Open, scheme: str,
         assert new.is_hidden() and menu.get_attribute("aria-expanded") == "false"
         menu.click()
         assert menu.get_attribute("aria-expanded") == "true"
+        assert page.evaluate("document.activeElement.id") == "new"
         new.click()
         assert new.is_hidden() and page.get_by_role("article").count() == 0
     else:
