@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import platformdirs
 import pytest
 from reciting_model import write_reciting
 from running_server import running
@@ -65,3 +69,40 @@ def swept() -> Iterator[None]:
     """Collects what a client has left open before another module's tests would be blamed for it."""
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="session")
+def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where scripts find OpenAI's client.
+
+    npm installs it into the user's cache (edgellm-tests/openai-js there), once for each version that package.json names.
+    """
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("node or npm is missing (Debian: apt install nodejs npm)")
+    version = int(subprocess.check_output([node, "-p", "process.versions.node.split('.')[0]"], text=True))
+    if version < 18:
+        pytest.skip(f"node is version {version}; OpenAI's client needs 18")
+    package = Path(__file__).with_name("package.json")
+    cache = platformdirs.user_cache_path("edgellm-tests") / "openai-js"
+    cache /= hashlib.sha256(package.read_bytes()).hexdigest()[:12]
+    if not (cache / "done").exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package, cache)
+        command = [npm, "install", "--prefix", str(cache), "--no-audit", "--no-fund", "--ignore-scripts"]
+        done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=180)
+        if done.returncode:
+            pytest.skip(f"npm cannot install OpenAI's client: {' '.join(done.stderr.split())[-300:]}")
+        (cache / "done").touch()
+    folder = tmp_path_factory.mktemp("js")
+    (folder / "node_modules").symlink_to(cache / "node_modules", target_is_directory=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def litellm() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or its import asks the internet for a list of prices
+        litellm = pytest.importorskip("litellm", reason="litellm is missing (pip install -e '.[clients]')")
+        litellm.telemetry = False
+        yield litellm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema
@@ -15,15 +15,6 @@ pytestmark = [
     pytest.mark.usefixtures("swept"),
     pytest.mark.filterwarnings("ignore"),  # its own affairs: typing, connections left to the garbage collector
 ]
-
-
-@pytest.fixture(scope="module")
-def litellm() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or its import asks the internet for a list of prices
-        litellm = pytest.importorskip("litellm", reason="litellm is missing (pip install -e '.[clients]')")
-        litellm.telemetry = False
-        yield litellm
 
 
 @pytest.fixture

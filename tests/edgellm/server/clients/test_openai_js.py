@@ -1,12 +1,7 @@
-"""OpenAI's own client for JavaScript, run by Node; `openai.mjs` asks.
-
-The client is installed by npm into the user's cache (edgellm-tests/openai-js there), once for each version that
-package.json allows.
-"""
+"""OpenAI's own client for JavaScript, run by Node; `openai.mjs` asks."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -16,46 +11,19 @@ from typing import Any
 
 import httpx
 import jsonschema
-import platformdirs
 import pytest
 from asked_of_clients import FORM, HI, LONG, SCHEMA, TOOL, WEATHER, WEATHER_TOLD
 
-HERE = Path(__file__).parent
 CHAT: dict[str, Any] = {"model": "tiny", "messages": HI, "max_tokens": 12, "seed": 21, "temperature": 1.0}
 QUESTIONS = {"chat": CHAT, "long": LONG, "form": FORM, "tool": TOOL, "weather": WEATHER}
 
 
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the script and the client."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("node or npm is missing (Debian: apt install nodejs npm)")
-    version = int(subprocess.check_output([node, "-p", "process.versions.node.split('.')[0]"], text=True))
-    if version < 18:
-        pytest.skip(f"node is version {version}; OpenAI's client needs 18")
-    package = HERE / "package.json"
-    cache = platformdirs.user_cache_path("edgellm-tests") / "openai-js"
-    cache /= hashlib.sha256(package.read_bytes()).hexdigest()[:12]
-    if not (cache / "done").exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        shutil.copy(package, cache)
-        command = [npm, "install", "--prefix", str(cache), "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=180)
-        if done.returncode:
-            pytest.skip(f"npm cannot install OpenAI's client: {' '.join(done.stderr.split())[-300:]}")
-        (cache / "done").touch()
-    folder = tmp_path_factory.mktemp("js")
-    shutil.copy(HERE / "openai.mjs", folder)
-    (folder / "node_modules").symlink_to(cache / "node_modules", target_is_directory=True)
-    return folder
-
-
 @pytest.fixture(scope="module")
-def found(installed: Path, address: str, busy: tuple[str, Callable[[], None]]) -> dict[str, Any]:
+def found(javascript: Path, address: str, busy: tuple[str, Callable[[], None]]) -> dict[str, Any]:
     """All answers."""
+    shutil.copy(Path(__file__).with_name("openai.mjs"), javascript)
     command = ["node", "openai.mjs", address, busy[0], json.dumps(QUESTIONS)]
-    done = subprocess.run(command, cwd=installed, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=javascript, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     answers: dict[str, Any] = json.loads(done.stdout)
     return answers
