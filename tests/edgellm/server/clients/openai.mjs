@@ -3,7 +3,7 @@
 import OpenAI from "openai";
 
 const [address, busy, questions] = process.argv.slice(2);
-const { chat, long, form, tool, weather } = JSON.parse(questions);
+const { chat, letter, long, form, tool, weather } = JSON.parse(questions);
 const client = new OpenAI({ baseURL: `${address}/v1`, apiKey: "none", maxRetries: 0 });
 const create = (asked, other = client) => other.chat.completions.create(asked);
 
@@ -56,6 +56,8 @@ const found = {
   chat: await create(chat),
   stream: await stream(),
   logprobs: await create({ ...chat, logprobs: true, top_logprobs: 2 }),
+  several: await create({ ...chat, n: 2 }),
+  cut: await create({ ...chat, stop: [letter] }),
   form: await create({ ...chat, max_tokens: 200, response_format: form }),
   forced: await create({ ...chat, ...forced }),
   roundTrip: await roundTrip(),

@@ -15,7 +15,7 @@ import pytest
 from asked_of_clients import FORM, HI, LONG, SCHEMA, TOOL, WEATHER, WEATHER_TOLD
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": HI, "max_tokens": 12, "seed": 21, "temperature": 1.0}
-QUESTIONS = {"chat": CHAT, "long": LONG, "form": FORM, "tool": TOOL, "weather": WEATHER}
+QUESTIONS = {"chat": CHAT, "letter": "P", "long": LONG, "form": FORM, "tool": TOOL, "weather": WEATHER}
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,14 @@ def test_a_chat_is_the_same_streamed_or_not_and_as_without_a_client(found: dict[
     assert found["stream"]["reasons"] == [choice["finish_reason"]]
     assert found["stream"]["usage"]["completion_tokens"] == found["chat"]["usage"]["completion_tokens"]
     assert found["stopped"]["kind"] == "APIUserAbortError"
+
+
+def test_several_answers_and_stops(found: dict[str, Any]) -> None:
+    text = found["chat"]["choices"][0]["message"]["content"]
+    first, second = (choice["message"]["content"] for choice in found["several"]["choices"])
+    assert first == text != second
+    (cut,) = found["cut"]["choices"]
+    assert "P" in text and cut["message"]["content"] == text[: text.index("P")] and cut["finish_reason"] == "stop"
 
 
 def test_logprobs(found: dict[str, Any]) -> None:

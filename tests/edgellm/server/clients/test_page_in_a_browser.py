@@ -223,6 +223,11 @@ def test_it_can_be_read_in_both_schemes_and_on_a_phone(visit: Open, scheme: str,
     }
     assert not faint, "WCAG 2.2, 1.4.3 and 1.4.11"
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth && scrollY === 0")
+    outside = "[...document.querySelectorAll('main *')].filter((e) => e.checkVisibility() && !e.closest('.hidden'))"
+    assert (
+        page.evaluate(f"{outside}.filter((e) => e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML)")
+        == []
+    )
     for name in ("Send", "Answer again"):
         box = page.get_by_role("button", name=name).bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["y"] + box["height"] <= 740
