@@ -6,9 +6,11 @@ import base64
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..llm import LLM
 from .answering import Desk, Visit
 from .completions import Prompt, read_prompts
 from .problems import bad
@@ -44,7 +46,7 @@ async def embed_texts(
     async with Visit(desk, request) as visit:
         llm = await visit.open(model)
         vectors = await visit.wait(llm.embed(texts))
-        count = sum(len(t) if isinstance(t, list) else len(llm.llm.tokenize(t)) for t in texts)
+        count = await run_in_threadpool(_count, llm.llm, texts)
         visit.done = []
     if dimensions is not None:
         if dimensions > vectors.shape[1]:
@@ -53,6 +55,10 @@ async def embed_texts(
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     found: NDArray[np.float32] = vectors.astype("<f4")
     return found, count
+
+
+def _count(llm: LLM, texts: list[Prompt]) -> int:
+    return sum(len(text) if isinstance(text, list) else len(llm.tokenize(text)) for text in texts)
 
 
 def _encode(vector: NDArray[np.float32]) -> str:

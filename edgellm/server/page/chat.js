@@ -181,6 +181,7 @@ async function answer() {
   $("stop").hidden = false;
   $("send").disabled = $("again").disabled = true;
   say("Reading…");
+  tellOfLoading(message, answering);
   const sent = body();
   const article = makeArticle(message);
   $("messages").append(article);
@@ -199,6 +200,19 @@ async function answer() {
     say(isStopped ? "Stopped." : error.message, !isStopped);
   }
   finish(message);
+}
+
+// A model that nobody has asked yet is loaded first, and compiled before that where it is the machine's first.
+async function tellOfLoading(message, own) {
+  for (;;) {
+    await new Promise((done) => setTimeout(done, 500));
+    const isWaiting = () => answering === own && !message.content && !message.reasoning;
+    if (!isWaiting()) return;
+    const asked = await fetch(`v1/models/${encodeURIComponent(message.model)}`, { headers: headers() }).catch(() => null);
+    const found = asked?.ok ? await asked.json() : {};
+    if (!isWaiting()) return;
+    say(["ready", "idle", undefined].includes(found.status) ? "Reading…" : `Loading the model: ${found.status}…`);
+  }
 }
 
 function take(chunk, message) {

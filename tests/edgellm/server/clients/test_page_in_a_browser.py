@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from asked_of_clients import WEATHER_TOLD
 from reciting_model import write_reciting
 from running_server import running
 
+from edgellm.async_llm import AsyncLLM
 from edgellm.server.models import ServedModels
 from edgellm.server.settings import ServerSettings
 
@@ -340,6 +343,24 @@ def test_a_screen_reader_finds_names_for_all(visit: Open) -> None:
     nameless = "[...document.querySelectorAll('button, input, textarea, select')].filter("
     nameless += "(e) => !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)"
     assert page.evaluate(nameless) == []
+
+
+def test_a_model_that_loads_says_so(visit: Open, sources: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    load, is_told = AsyncLLM.load, threading.Event()
+
+    async def slow(*arguments: Any, progress: Callable[[str, int, int], None], **options: Any) -> AsyncLLM:
+        progress("compile", 0, 1)
+        await asyncio.to_thread(is_told.wait, 20)
+        return await load(*arguments, progress=progress, **options)
+
+    monkeypatch.setattr(AsyncLLM, "load", slow)
+    served = ServedModels({"caller": sources["caller"]}, {"threads": 1, "max_context": 256})
+    with running(served, ServerSettings(port=0)) as at:
+        page = visit(at)
+        ask(page, "Hi")
+        page.get_by_role("status").filter(has_text="Loading the model: compile").wait_for()
+        is_told.set()
+        assert wait_for_end(page).locator("p").inner_text() == WEATHER_TOLD
 
 
 def test_what_goes_wrong_is_said(visit: Open, sources: dict[str, str]) -> None:
