@@ -20,7 +20,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, ollama, openapi, page, responses, status, tokens
+from . import (
+    chat,
+    completions,
+    embeddings,
+    ollama,
+    ollama_embeddings,
+    ollama_models,
+    openapi,
+    page,
+    responses,
+    status,
+    tokens,
+)
 from .answering import Desk
 from .guard import Guard
 from .journal import HEADER, Journal, record_of
@@ -51,9 +63,12 @@ ROUTES = (
     ("POST", "/apply-template", tokens.apply_template),
     ("POST", "/api/chat", ollama.chat),
     ("POST", "/api/generate", ollama.generate),
-    ("GET", "/api/tags", ollama.tags),
-    ("POST", "/api/show", ollama.show),
-    ("GET", "/api/version", ollama.version),
+    ("POST", "/api/embed", ollama_embeddings.embed),
+    ("POST", "/api/embeddings", ollama_embeddings.embeddings),
+    ("GET", "/api/tags", ollama_models.tags),
+    ("GET", "/api/ps", ollama_models.ps),
+    ("POST", "/api/show", ollama_models.show),
+    ("GET", "/api/version", ollama_models.version),
 )
 
 
@@ -117,7 +132,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
     found, record = from_error(error).named_as(NAMES.get(request.url.path, {}), given), record_of(request)
     record.error = found.message
     # What is no error of ours is answered outside the journal, which would name the answer.
-    return JSONResponse(found.as_dict(), found.status, {**(found.headers or {}), HEADER: record.id})
+    return JSONResponse(found.body_for(request.url.path), found.status, {**(found.headers or {}), HEADER: record.id})
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
@@ -125,4 +140,5 @@ async def _on_http(request: Request, error: Exception) -> Response:
     known = ", ".join(path for _, path, _ in ROUTES)
     what = f"there is no {request.method} {request.url.path} here; there are {known}"
     message = what if error.status_code in (404, 405) else str(error.detail)
-    return JSONResponse(ApiError(error.status_code, message).as_dict(), error.status_code, error.headers)
+    body = ApiError(error.status_code, message).body_for(request.url.path)
+    return JSONResponse(body, error.status_code, error.headers)

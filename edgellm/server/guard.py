@@ -41,7 +41,7 @@ class Guard:
         try:
             self._check(scope, headers)
         except ApiError as error:
-            answer = JSONResponse(error.as_dict(), error.status, error.headers)
+            answer = JSONResponse(error.body_for(scope["path"]), error.status, error.headers)
             await answer(scope, receive, send)
             return
         await self._app(scope, self._limited(receive), send)

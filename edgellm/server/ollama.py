@@ -1,14 +1,13 @@
-"""Ollama's routes, so that front-ends made for it work: /api/chat, /api/generate, /api/tags, /api/show, /api/version.
+"""Ollama's routes that answer, so that front-ends made for it work: /api/chat, /api/generate.
 
 Answers are lines of JSON, streamed unless that is switched off. Durations are in nanoseconds. Source: Ollama's docs/api.md.
-Next hop: `forms.py` for OpenAI's shapes of the same.
+Next hops: `ollama_models.py` and `ollama_embeddings.py` for its other routes; `forms.py` for OpenAI's shapes of the same.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from datetime import datetime, timezone
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -17,11 +16,13 @@ from starlette.responses import JSONResponse, Response
 from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
-from ..version import __version__
+from ..sampling import TokenLogprobs
+from . import forms
 from .answering import Desk, Lines, Visit
+from .chat import MAX_TOP_LOGPROBS
 from .fields import Fields
-from .models import ServedModel
-from .problems import bad
+from .ollama_models import now, plain_name
+from .problems import ApiError, bad
 from .sampling import read_sampling
 from .standing import read_standing
 
@@ -30,6 +31,8 @@ RENAMED = {"num_predict": "max_tokens"}
 
 def read_options(fields: Fields) -> dict[str, Any]:
     """The fields of SamplingParams: Ollama's `options` have llama.cpp's names, `format` is "json" or a schema."""
+    if fields.get("images"):
+        raise ApiError(400, "images are not offered: this server reads text only", param="images")
     given = fields.object("options") or {}
     options = {RENAMED.get(name, name): value for name, value in given.items()}
     if options.get("max_tokens") in (-1, -2):  # without an end; to the end of the context
@@ -42,11 +45,10 @@ def read_options(fields: Fields) -> dict[str, Any]:
         found["schema"] = form
     elif form not in (None, ""):
         raise bad("format", form, '"json" or a JSON Schema')
+    top = fields.whole("top_logprobs", 0, MAX_TOP_LOGPROBS)
+    if fields.flag("logprobs"):
+        found["logprobs"] = top or 0
     return found
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _durations(done: Completion) -> dict[str, Any]:
@@ -134,32 +136,48 @@ async def _answer(
     request: Request, desk: Desk, fields: Fields, begin: Any, whole: Any, pieces: Any, last: dict[str, Any]
 ) -> Response:
     """begin: starts the answer, None if the model is only to be loaded. whole, pieces: shapes of the answer; last: of its end."""
-    name = desk.models.find(_plain_name(fields.text("model"))).name
+    name = desk.models.find(plain_name(fields.text("model"))).name
     head = {"model": fields.text("model") or name}
     async with Visit(desk, request) as visit:
         llm = await visit.open(name)
         if begin is None:
             visit.done = []
-            return JSONResponse(head | {"created_at": _now(), **last, "done": True, "done_reason": "load"})
+            return JSONResponse(head | {"created_at": now(), **last, "done": True, "done_reason": "load"})
         (stream,) = await visit.begin([begin(llm)])
         if fields.flag("stream", True):
-            return Lines(_lines(head, stream, pieces, last, visit), visit)
+            return Lines(_lines(head, stream, pieces(stream), last, visit, llm), visit)
         (done,) = await visit.finish([stream])
-        return JSONResponse(head | {"created_at": _now(), **whole(done), **_end(done)})
+        thought = _logprobs(done.logprobs, llm)
+        return JSONResponse(head | {"created_at": now(), **whole(done), **thought, **_end(done)})
 
 
 async def _lines(
-    head: dict[str, Any], stream: AsyncStream, pieces: Any, last: dict[str, Any], visit: Visit
+    head: dict[str, Any],
+    stream: AsyncStream,
+    pieces: AsyncIterator[dict[str, Any]],
+    last: dict[str, Any],
+    visit: Visit,
+    llm: AsyncLLM,
 ) -> AsyncIterator[dict[str, Any]]:
-    async for piece in pieces(stream):
-        yield head | {"created_at": _now(), **piece, "done": False}
+    told = 0
+    async for piece in pieces:
+        new = (stream.logprobs or [])[told:]
+        told += len(new)
+        yield head | {"created_at": now(), **piece, **_logprobs(new, llm), "done": False}
     assert stream.completion is not None
     visit.done = [stream.completion]
-    yield head | {"created_at": _now(), **last, **_end(stream.completion)}
+    thought = _logprobs((stream.completion.logprobs or [])[told:], llm)
+    yield head | {"created_at": now(), **last, **thought, **_end(stream.completion)}
+
+
+def _logprobs(found: Sequence[TokenLogprobs] | None, llm: AsyncLLM) -> dict[str, Any]:
+    return {"logprobs": [forms.chat_logprob(one, llm.llm.tokenizer) for one in found]} if found else {}
 
 
 def _openai_message(message: dict[str, Any]) -> dict[str, Any]:
     """Ollama has a call's arguments as an object, OpenAI as text."""
+    if message.get("images"):
+        raise ApiError(400, "images are not offered: this server reads text only", param="messages")
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
@@ -172,52 +190,3 @@ def _openai_message(message: dict[str, Any]) -> dict[str, Any]:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         turned.append({"id": f"call_{i}", "type": "function", "function": {**function, "arguments": text}})
     return {**message, "tool_calls": turned}
-
-
-def _plain_name(name: str | None) -> str | None:
-    return name.removesuffix(":latest") if name else name
-
-
-async def tags(request: Request) -> Response:
-    """The models there are."""
-    desk: Desk = request.app.state.desk
-    return JSONResponse({"models": [_describe(model) for model in desk.models.all]})
-
-
-def _describe(model: ServedModel) -> dict[str, Any]:
-    created = datetime.fromtimestamp(model.created, timezone.utc).isoformat()
-    details = {"format": "gguf", "family": "", "families": None, "parameter_size": "", "quantization_level": ""}
-    return {
-        "name": f"{model.name}:latest",
-        "model": f"{model.name}:latest",
-        "modified_at": created,
-        "size": 0,
-        "digest": "",
-        "details": details,
-    }
-
-
-async def show(request: Request) -> Response:
-    """One model: its template and what its file says of it."""
-    desk: Desk = request.app.state.desk
-    fields = await desk.read(request)
-    name = _plain_name(fields.text("model") or fields.text("name"))
-    async with desk.models.use(name) as llm:
-        template, tokenizer = llm.llm.loaded.template, llm.llm.tokenizer
-        capabilities = ["completion"] + (["tools"] if template is not None else [])
-        return JSONResponse(
-            {
-                "modelfile": "",
-                "parameters": "",
-                "template": "" if template is None else template.sources.get("default", ""),
-                "details": _describe(desk.models.find(name))["details"],
-                "model_info": {"general.architecture": "", "context_length": llm.llm.max_context or 0}
-                | {"tokenizer.ggml.bos_token_id": tokenizer.bos_id},
-                "capabilities": capabilities,
-            }
-        )
-
-
-async def version(request: Request) -> Response:
-    """A version; clients of Ollama ask for it to see who is there."""
-    return JSONResponse({"version": __version__})

@@ -21,7 +21,7 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 ERROR = _object(
     error=_object(message=TEXT, type=TEXT, param={"type": ["string", "null"]}, code={"type": ["string", "null"]})
 )
-OLLAMAS_ERROR = _object(error={"type": ["string", "object"]})
+OLLAMAS_ERROR = _object(error=TEXT)
 USAGE = _object(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT)
 REASON: Schema = {"enum": ["stop", "length", "tool_calls"]}
 MESSAGE = _object(role={"const": "assistant"}, content={"type": ["string", "null"]})
@@ -52,7 +52,8 @@ RESPONSE = _object(
     output=_list(_object(type=TEXT)),
     usage=_object(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
 )
-VECTOR: Schema = {"anyOf": [_list({"type": "number"}), TEXT]}
+NUMBERS = _list({"type": "number"})
+VECTOR: Schema = {"anyOf": [NUMBERS, TEXT]}
 EMBEDDINGS = _object(
     object={"const": "list"}, data=_list(_object(index=COUNT, embedding=VECTOR)), model=TEXT, usage={"type": "object"}
 )
@@ -81,6 +82,9 @@ ANSWERS: dict[str, tuple[str, Schema]] = {
     "/api/generate": (JSON, _object(**OLLAMAS_END, response=TEXT)),
     "/api/tags": (JSON, _object(models=_list({"type": "object"}))),
     "/api/show": (JSON, _object(template=TEXT, details={"type": "object"}, model_info={"type": "object"})),
+    "/api/ps": (JSON, _object(models=_list({"type": "object"}))),
+    "/api/embed": (JSON, _object(model=TEXT, embeddings=_list(NUMBERS), prompt_eval_count=COUNT)),
+    "/api/embeddings": (JSON, _object(embedding=NUMBERS)),
     "/api/version": (JSON, _object(version=TEXT)),
 }
 """{path: media type and schema of the answer in one piece}."""

@@ -149,6 +149,7 @@ def bodies(settings: ServerSettings) -> dict[str, Schema]:
         "/tokenize": _object(tokens, "content"),
         "/detokenize": _object({"model": TEXT, "tokens": {"type": "array", "items": {"type": "integer"}}}, "tokens"),
         "/apply-template": _object(template, "messages"),
+        "/api/embed": _object({name: vectors[name] for name in ("model", "input", "dimensions")}, "input"),
         **_ollama(of_all),
     }
     for path in ANSWERING:
@@ -205,6 +206,7 @@ def _ollama(of_all: dict[str, Schema]) -> dict[str, Schema]:
     return {
         "/api/chat": _object(chat),
         "/api/generate": _object(text),
+        "/api/embeddings": _object({"model": TEXT, "prompt": {"type": "string", "minLength": 1}}, "prompt"),
         "/api/show": _object({"model": TEXT, "name": TEXT}),
     }
 

@@ -74,6 +74,10 @@ class ApiError(Exception):
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
 
+    def body_for(self, path: str) -> dict[str, Any]:
+        """The body of the answer on a route: Ollama's clients read a text where OpenAI's read an object."""
+        return {"error": self.message} if path.startswith("/api/") else self.as_dict()
+
 
 def bad(param: str, value: Any, wanted: str) -> ApiError:
     """A field that is not what it must be."""
@@ -92,7 +96,9 @@ def from_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
-        return ApiError(400, _line(error), param="messages", code="context_length_exceeded")
+        # llama-server's words first: LiteLLM and others know by them, not by the code, that a prompt is too long.
+        message = f"the request exceeds the available context size: {_line(error)}"
+        return ApiError(400, message, param="messages", code="context_length_exceeded")
     if isinstance(error, USERS_FAULT):
         is_of_prompt = isinstance(error, TemplateError) or str(error).startswith(("token id ", "the prompt "))
         default = "messages" if is_of_prompt else None
