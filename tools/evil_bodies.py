@@ -45,6 +45,8 @@ VALID: dict[str, dict[str, Any]] = {
     "/apply-template": {"messages": CALLED},
     "/api/chat": {"messages": CHAT, "options": {"num_predict": 2, "seed": 1}, "format": SCHEMA, "think": False},
     "/api/generate": {"prompt": "the", "options": {"num_predict": 2}, "format": "json"},
+    "/api/embed": {"input": ["the", "a"]},
+    "/api/embeddings": {"prompt": "the"},
     "/api/show": {"model": "a"},
 }
 WITH_TOOLS: dict[str, dict[str, Any]] = {

@@ -36,6 +36,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/apply-template": {"messages": CHAT},
     "/api/chat": {"messages": CHAT, "stream": False, "options": {"num_predict": 3}, "tools": TOOLS},
     "/api/generate": {"prompt": "the", "stream": False, "options": {"num_predict": 3}},
+    "/api/embed": {"input": ["the", "a"]},
+    "/api/embeddings": {"prompt": "the"},
     "/api/show": {"model": "tiny"},
 }
 """A full request to each route: nothing that is read only sometimes is left out."""
