@@ -67,8 +67,17 @@ class AsyncLLM:
         return self._begin(self.llm.chat_stream, messages, arguments, options)
 
     async def embed(self, texts: str | Iterable[str | Iterable[int]], **options: Any) -> NDArray[np.float32]:
-        """LLM.embed."""
-        return await asyncio.get_running_loop().run_in_executor(None, lambda: self.llm.embed(texts, **options))
+        """LLM.embed; cancelling the task ends the computing."""
+        from .embedding import Job
+
+        job = Job()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                None, lambda: self.llm._embed(texts, job=job, **options)
+            )
+        except asyncio.CancelledError:
+            job.give_up()
+            raise
 
     async def close(self) -> None:
         """LLM.close: answers in flight end with an error."""

@@ -21,7 +21,7 @@ GREEDY_TEMPERATURE = 1e-6
 """At or below it, the best id takes all."""
 _MOST_BIAS = 1e6
 _SMALLEST = 1e-3  # a penalty that divides
-_RANGES: Mapping[str, tuple[float, ...]] = {
+RANGES: Mapping[str, tuple[float, ...]] = {
     "temperature": (0.0,),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
@@ -124,7 +124,7 @@ class SamplingParams:
     def _check_sampling(self) -> None:
         for name in ("top_k", "repeat_last_n", "dry_last_n"):
             check_int(name, getattr(self, name))
-        for name, limits in _RANGES.items():
+        for name, limits in RANGES.items():
             check_number(name, getattr(self, name), *limits)
         check_int("dry_allowed_length", self.dry_allowed_length, 1)
         if self.logprobs is not None:

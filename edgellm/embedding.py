@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import OptionError, UnsupportedError
+from .errors import EdgeLLMError, OptionError, UnsupportedError
 from .gguf import GGUFFile
 from .kernels import formats, pooling
 from .kernels.pooling import Pooling
@@ -76,12 +76,41 @@ class Head:
             )
 
 
-def embed(shared: SharedEngine, head: Head, texts: Iterable[Text], wanted: str | None, normalize: bool) -> Floats:
+class Job:
+    """Embeddings on their way, which another thread may give up: who waits for them then gets an EdgeLLMError."""
+
+    def __init__(self) -> None:
+        self._is_given_up = False
+        self._shared: SharedEngine | None = None
+        self._sequences: list[Sequence] = []
+
+    def begin(self, shared: SharedEngine, sequences: list[Sequence]) -> None:
+        """Say what computes them."""
+        self._shared, self._sequences = shared, sequences
+        if self._is_given_up:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Compute no more of them; harmless at any time."""
+        self._is_given_up = True
+        for sequence in self._sequences:
+            if self._shared is not None:
+                self._shared.cancel(sequence)
+
+
+def embed(
+    shared: SharedEngine,
+    head: Head,
+    texts: Iterable[Text],
+    wanted: str | None,
+    normalize: bool,
+    job: Job | None = None,
+) -> Floats:
     """Return f32[N, size], a row per text. Raises OptionError, and ContextError for a text that is too long before any is
-    computed."""
+    computed. job: by which it may be given up."""
     kind, texts = head.kind(wanted), list(texts)
     rows = np.empty((len(texts), head.size), np.float32)
-    for row, hidden in zip(rows, _run(shared, texts, "last" if kind == "last" else "all"), strict=True):
+    for row, hidden in zip(rows, _run(shared, texts, "last" if kind == "last" else "all", job), strict=True):
         vector = head.embed(hidden, kind)
         row[:] = pooling.normalise(vector) if normalize else vector
     return rows
@@ -99,7 +128,7 @@ def score(shared: SharedEngine, head: Head, texts: Iterable[Text]) -> Floats:
     return np.array([head.score(hidden) for hidden in _run(shared, list(texts), kind)], np.float32)
 
 
-def _run(shared: SharedEngine, texts: list[Text], keep: str) -> Iterable[Floats]:
+def _run(shared: SharedEngine, texts: list[Text], keep: str, job: Job | None = None) -> Iterable[Floats]:
     """Hidden states of each text, in order. All run in one queue, as many at once as there are slots."""
     sequences = [Sequence(text.ids, keep_hidden=keep, token_types=text.types, adapters=text.adapters) for text in texts]
     for sequence in sequences:
@@ -107,10 +136,14 @@ def _run(shared: SharedEngine, texts: list[Text], keep: str) -> Iterable[Floats]
     try:
         for sequence in sequences:
             shared.add(sequence)
+        if job is not None:
+            job.begin(shared, sequences)
         for sequence in sequences:
             shared.wait(sequence, 0)
             if sequence.error is not None:
                 raise sequence.error
+            if sequence.finish_reason == "cancelled":
+                raise EdgeLLMError("these embeddings were given up")
             hidden, sequence.hidden = sequence.hidden, None  # of many long texts these are large
             assert hidden is not None
             yield hidden

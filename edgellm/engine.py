@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,19 @@ ENCODERS_ONLY = "this model makes vectors of texts and writes none: use LLM.embe
 def default_max_context(trained: int | None) -> int:
     """Return the context when the user names none: min(4096, trained length); 4096 if the file says 0 or nothing."""
     return min(DEFAULT_MAX_CONTEXT, trained) if trained is not None and trained > 0 else DEFAULT_MAX_CONTEXT
+
+
+class Occupancy(NamedTuple):
+    """running: sequences that hold a place in the cache. waiting: those that wait for one.
+
+    blocks_in_use: cache blocks that running ones hold. blocks_kept: those that wait to be used again. blocks_free: the others.
+    """
+
+    running: int
+    waiting: int
+    blocks_in_use: int
+    blocks_kept: int
+    blocks_free: int
 
 
 class Engine:
@@ -77,6 +91,12 @@ class Engine:
     def can_run(self) -> bool:
         """True while a step would do something; False until a sequence comes or a reader catches up."""
         return not self._is_closed and self._scheduler.can_run
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What the sequences in flight hold; from any thread, where it may be a step old."""
+        in_use, kept, free = self._cache.num_blocks
+        return Occupancy(self._scheduler.num_running, self._scheduler.num_waiting, in_use, kept, free)
 
     def use(self, speculator: Speculator | None) -> None:
         """Guess by this from now on, and close what guessed before."""

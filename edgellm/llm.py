@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .chat_stream import ChatStream
-    from .embedding import Head
+    from .embedding import Head, Job
     from .estimate import Estimate
     from .loader import LoadedModel
     from .reranking import Ranking
@@ -288,9 +288,12 @@ class LLM:
         ("query: ", an instruction) into it.
         Raises OptionError, and ContextError for a text of more than max_context tokens.
         """
+        return self._embed(texts, pooling, normalize)
+
+    def _embed(self, texts: Any, pooling: str | None = None, normalize: bool = True, job: Job | None = None) -> Any:
         from .embedding import embed
 
-        return embed(self._shared, self._head, asking.embed_texts(self, texts), pooling, normalize)
+        return embed(self._shared, self._head, asking.embed_texts(self, texts), pooling, normalize, job)
 
     def embed_tokens(
         self, texts: str | Iterable[str | Iterable[int]], *, normalize: bool = False

@@ -85,6 +85,16 @@ class Scheduler:
         """Those that hold a place in the cache, oldest first."""
         return list(self._running)
 
+    @property
+    def num_running(self) -> int:
+        """How many hold a place in the cache; from any thread."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """How many wait for one; from any thread."""
+        return len(self._waiting)
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
         self._waiting.append(sequence)

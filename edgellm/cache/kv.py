@@ -176,6 +176,13 @@ class KVCache:
         """Sequences that could be opened now."""
         return self._slots.num_free
 
+    @property
+    def num_blocks(self) -> tuple[int, int, int]:
+        """Blocks that slots hold, that only the tree holds, and that nobody holds, over all groups; from any thread."""
+        pools = [group.pool for group in self._groups]
+        free, idle = sum(pool.num_free for pool in pools), sum(len(pool.idle) for pool in pools)
+        return sum(pool.num_blocks for pool in pools) - free - idle, idle, free
+
     def has_room(self, num_tokens: int) -> bool:
         """True if a new slot could come to hold num_tokens without taking anything from those that run."""
         tiles = num_tiles(num_tokens)

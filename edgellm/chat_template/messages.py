@@ -91,7 +91,7 @@ def with_text(conversation: Conversation) -> Conversation:
 def _join(message: Message, number: int) -> Any:
     texts = []
     for part in message["content"]:
-        if isinstance(part, dict) and part.get("type") in _TEXT_PARTS:
+        if isinstance(part, dict) and isinstance(kind := part.get("type"), str) and kind in _TEXT_PARTS:
             part = part.get("text", "")
         if not isinstance(part, str):
             if message["role"] == "tool":  # some templates read results of tools in forms of their own

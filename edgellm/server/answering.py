@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -22,11 +23,12 @@ from ..completion import Completion
 from .fields import Fields, read_object
 from .forms import DONE, event
 from .models import ServedModels
-from .problems import ApiError, from_error
+from .problems import ApiError, client_gone, from_error
 from .settings import ServerSettings
 from .statistics import Statistics
 
 Result = TypeVar("Result")
+LARGE_BODY = 1 << 18
 LOOK_S = 0.1
 """How often it is looked whether a client is still there."""
 
@@ -40,7 +42,16 @@ class Desk:
 
     async def read(self, request: Request) -> Fields:
         """The fields of a request's body."""
-        return read_object(await request.body(), self.settings.max_nesting)
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            raise client_gone() from None
+        if len(body) > LARGE_BODY:  # others are not to wait for a stranger's megabytes
+            fields = await run_in_threadpool(read_object, body, self.settings.max_nesting)
+        else:
+            fields = read_object(body, self.settings.max_nesting)
+        request.state.given = fields.values.keys()  # for what goes wrong later
+        return fields
 
     def admit(self) -> None:
         """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends."""
@@ -109,7 +120,7 @@ class Visit:
             while not task.done():
                 await asyncio.wait([task], timeout=LOOK_S)
                 if not task.done() and await self._request.is_disconnected():
-                    raise ApiError(499, "the client is gone")
+                    raise client_gone()
                 if not task.done() and loop.time() > end:
                     raise ApiError(
                         504, f"the answer took longer than {timeout:g} seconds, the limit (--request-timeout)"

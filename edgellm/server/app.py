@@ -20,11 +20,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import EdgeLLMError
-from . import chat, completions, embeddings, ollama, ollama_embeddings, ollama_models, page, responses, status, tokens
+from . import (
+    chat,
+    completions,
+    embeddings,
+    ollama,
+    ollama_embeddings,
+    ollama_models,
+    openapi,
+    page,
+    responses,
+    status,
+    tokens,
+)
 from .answering import Desk
 from .guard import Guard
 from .models import ServedModels
-from .problems import USERS_FAULT, ApiError, from_error
+from .problems import NAMES, USERS_FAULT, ApiError, from_error
 from .settings import ServerSettings
 
 log = logging.getLogger("edgellm.server")
@@ -39,6 +51,7 @@ ROUTES = (
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("GET", "/v1/models", status.models),
     ("GET", "/v1/models/{name:path}", status.model),
+    ("GET", "/openapi.json", openapi.openapi),
     ("GET", "/health", status.health),
     ("GET", "/metrics", status.metrics),
     ("GET", "/props", status.props),
@@ -112,7 +125,8 @@ async def _load(desk: Desk) -> None:
 async def _on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, (ApiError, *USERS_FAULT)):
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    found = from_error(error)
+    given = getattr(request.state, "given", ())
+    found = from_error(error).named_as(NAMES.get(request.url.path, {}), given)
     return JSONResponse(found.body_for(request.url.path), found.status, found.headers)
 
 

@@ -22,7 +22,7 @@ def read_object(body: bytes, max_nesting: int) -> Fields:
     if depth > max_nesting:
         raise ApiError(400, f"the body is nested {depth} deep; {max_nesting} is the limit")
     try:
-        value = json.loads(body, parse_constant=_refuse)
+        value = json.loads(body.decode(), parse_constant=_refuse, parse_float=_finite)
         if b"\\u" in body:  # escapes may spell half a character (a lone surrogate), which is no text
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # errors of Unicode are of that kind too
@@ -46,6 +46,13 @@ def nesting(body: bytes) -> int:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is larger than any number here")
+    return value
 
 
 class Fields:
@@ -91,9 +98,12 @@ class Fields:
         value = self.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise bad(name, value, "a number")
-        return value
+        try:
+            return float(value)
+        except OverflowError:  # a whole number may have any number of digits
+            raise bad(name, "a number beyond 1e308", "a smaller one") from None
 
     def texts(self, name: str, most: int) -> tuple[str, ...]:
         """A text or a list of texts."""

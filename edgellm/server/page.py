@@ -25,6 +25,7 @@ def route(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]
     body = (files(__package__) / "page" / name).read_bytes()
 
     async def answer(request: Request) -> Response:
+        """The chat page."""
         return Response(body, media_type=media_type, headers=HEADERS)
 
     return answer

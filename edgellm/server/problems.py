@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any
 
+from ..config import SamplingParams
 from ..errors import (
     AnswerError,
     ContextError,
@@ -16,6 +20,27 @@ from ..errors import (
 )
 
 USERS_FAULT = (OptionError, ContextError, TemplateError, UnsupportedError, AnswerError)
+
+MAX_MESSAGE = 600
+_NAME = re.compile(r"[a-z_]+(\.[a-z_.]*[a-z_])?(?=[ \[:]|$)")
+_OPTIONS = {field.name for field in fields(SamplingParams)} | {"messages", "tools", "tool_choice", "response_format"}
+_CALLS = {"grammar": ("grammar", "tools")}  # tools that are strict are a grammar
+_FORMS = {"schema": ("response_format", "json_schema"), "json": ("response_format",)} | _CALLS
+NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "/v1/chat/completions": _FORMS,
+    "/v1/completions": {**_FORMS, "messages": ("prompt",)},
+    "/v1/responses": {
+        **dict.fromkeys(("schema", "json", "response_format"), ("text", "json_schema")),
+        **_CALLS,
+        "messages": ("input",),
+        "max_tokens": ("max_output_tokens",),
+    },
+    "/v1/embeddings": {"messages": ("input",)},
+    "/detokenize": {"messages": ("tokens",)},
+    "/api/chat": {"schema": ("format",), **_CALLS},
+    "/api/generate": {"schema": ("format",), "messages": ("prompt",)},
+}
+"""{route: {name of an option: names of the fields that it may come from}}, where they differ."""
 
 
 class ApiError(Exception):
@@ -32,6 +57,15 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code, self.headers = status, message, param, code, headers
+
+    def named_as(self, names: Mapping[str, tuple[str, ...]], given: Collection[str]) -> ApiError:
+        """The same with the name that the field has in a request. names: {ours: theirs}. given: the fields of the request."""
+        ours, dot, rest = (self.param or "").partition(".")
+        if ours not in names or (ours in given and ours not in names[ours]):
+            return self
+        theirs = next((name for name in names[ours] if name in given), names[ours][0])
+        message = theirs + self.message.removeprefix(ours) if self.message.startswith(f"{ours} ") else self.message
+        return ApiError(self.status, message, param=theirs + dot + rest, code=self.code, headers=self.headers)
 
     def as_dict(self) -> dict[str, Any]:
         """The body of the answer."""
@@ -52,16 +86,23 @@ def bad(param: str, value: Any, wanted: str) -> ApiError:
     return ApiError(400, f"{param} is {shown}, but must be {wanted}", param=param)
 
 
+def client_gone() -> ApiError:
+    """Nobody hears this; the log of a proxy may. The status is nginx's."""
+    return ApiError(499, "the client is gone")
+
+
 def from_error(error: BaseException) -> ApiError:
     """What an error of edgellm's means to who asked; anything else is a bug, whose text stays here."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
         # llama-server's words first: LiteLLM and others know by them, not by the code, that a prompt is too long.
-        message = f"the request exceeds the available context size: {error}"
+        message = f"the request exceeds the available context size: {_line(error)}"
         return ApiError(400, message, param="messages", code="context_length_exceeded")
     if isinstance(error, USERS_FAULT):
-        return ApiError(400, str(error), param=_named(error))
+        is_of_prompt = isinstance(error, TemplateError) or str(error).startswith(("token id ", "the prompt "))
+        default = "messages" if is_of_prompt else None
+        return ApiError(400, _line(error), param=_named(error) or default)
     if isinstance(error, DownloadError):
         return ApiError(404, str(error), param="model", code="model_not_found")
     if isinstance(error, ResourceError):
@@ -71,7 +112,13 @@ def from_error(error: BaseException) -> ApiError:
     return ApiError(500, "the server failed at this request; its log says how")
 
 
+def _line(error: BaseException) -> str:
+    """An error may quote what it was given, which may be long."""
+    line = " ".join(str(error).split())
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
+
+
 def _named(error: BaseException) -> str | None:
     """Messages of options begin with their names."""
-    first = str(error).split(" ", 1)[0]
-    return first if first.replace("_", "").replace(".", "").isalnum() and first.islower() else None
+    found = _NAME.match(str(error))
+    return found[0] if found and found[0].split(".")[0] in _OPTIONS else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..completion import Completion
+from ..engine import Occupancy
 
 
 class Statistics:
@@ -26,8 +29,8 @@ class Statistics:
             self.draft_tokens += one.timings.draft_tokens
             self.accepted_tokens += one.timings.accepted_tokens
 
-    def text(self) -> str:
-        """Source of the form: Prometheus, "Exposition formats", version 0.0.4."""
+    def text(self, occupancies: Mapping[str, Occupancy] | None = None) -> str:
+        """occupancies: of the models that are loaded. Source of the form: Prometheus, "Exposition formats", version 0.0.4."""
         rows = (
             ("requests_open", "gauge", "requests that run or wait", self.num_open),
             ("requests_answered_total", "counter", "requests answered", self.answered),
@@ -42,4 +45,26 @@ class Statistics:
         return "".join(
             f"# HELP edgellm_{name} {help}\n# TYPE edgellm_{name} {kind}\nedgellm_{name} {value}\n"
             for name, kind, help, value in rows
-        )
+        ) + _gauges(occupancies or {})
+
+
+GAUGES = (
+    ("sequences_running", "answers that are computed now", "running"),
+    ("sequences_waiting", "answers that wait for a place", "waiting"),
+    ("cache_blocks_in_use", "cache blocks of 64 tokens that running answers hold", "blocks_in_use"),
+    ("cache_blocks_kept", "cache blocks that wait to be used again", "blocks_kept"),
+    ("cache_blocks_free", "cache blocks that hold nothing", "blocks_free"),
+)
+
+
+def _gauges(occupancies: Mapping[str, Occupancy]) -> str:
+    lines = []
+    for name, help, field in GAUGES if occupancies else ():
+        lines += [f"# HELP edgellm_{name} {help}", f"# TYPE edgellm_{name} gauge"]
+        for model, occupancy in occupancies.items():
+            lines.append(f'edgellm_{name}{{model="{_escaped(model)}"}} {getattr(occupancy, field)}')
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -49,7 +49,9 @@ def _describe(model: ServedModel) -> dict[str, Any]:
 async def metrics(request: Request) -> Response:
     """Counts for Prometheus."""
     desk: Desk = request.app.state.desk
-    return PlainTextResponse(desk.statistics.text(), media_type="text/plain; version=0.0.4")
+    loaded = {model.name: model.llm.llm.loaded for model in desk.models.all if model.llm is not None}
+    text = desk.statistics.text({name: one.engine.occupancy for name, one in loaded.items()})
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 
 async def props(request: Request) -> Response:

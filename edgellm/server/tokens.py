@@ -32,7 +32,8 @@ async def detokenize(request: Request) -> Response:
     if not isinstance(ids, list) or not all(type(i) is int for i in ids):
         raise bad("tokens", ids, "a list of token ids")
     async with desk.models.use(fields.text("model")) as llm:
-        return JSONResponse({"content": llm.llm.detokenize(ids, special=True)})
+        text = await run_in_threadpool(lambda: llm.llm.detokenize(ids, special=True))
+    return JSONResponse({"content": text})
 
 
 async def apply_template(request: Request) -> Response:

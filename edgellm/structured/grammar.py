@@ -17,10 +17,15 @@ from .schema import schema_text
 MAX_GRAMMAR_CHARS = 200_000
 MAX_RULES = 2_000
 MAX_NESTING = 100
+MAX_HEAD_CHARS = 500
 MAX_CHOICES = 10_000
 BLANKS_PATTERN = r"\n? {0,20}"
 """What may stand between two tokens of JSON: enough for any usual indentation, and never a run of empty lines."""
 
+# In each of these a character has one way to match only: a text without a colon must not take minutes to refuse.
+_RULE = re.compile(r"(?m)^[ \t]*[?!]?[\w-][^:\n]*:")
+_START = re.compile(r"(?m)^[ \t]*[?!]?start(?![\w-])")
+_COLON = re.compile(r"\s*(?:(?:\[[^\]]*\]|\{[^}]*\})\s*)?:")
 _JSON_OPTIONS = {
     "whitespace_pattern": BLANKS_PATTERN,
     "item_separator": ",",
@@ -73,9 +78,15 @@ def _written(text: str) -> Grammar:
 
     _check_text("grammar", text)
     lark = to_lark(text) if is_gbnf(text) else text
-    if not re.search(r"(?m)^\s*[?!]?start\s*(\[[^\]]*\]|\{[^}]*\})?\s*:", lark):
+    if not _has_start(lark):
         raise OptionError("grammar has no beginning: GBNF wants a rule `root ::= ...`, Lark a rule `start: ...`")
     return Grammar(LLMatcher.grammar_from_lark(lark), "grammar")
+
+
+def _has_start(lark: str) -> bool:
+    """True if it has the rule that it begins with. Looks at little behind each `start`: a text may hold thousands."""
+    heads = (lark[found.end() : found.end() + MAX_HEAD_CHARS] for found in _START.finditer(lark))
+    return any(_COLON.match(head) for head in heads)
 
 
 def _choice(choices: tuple[str, ...]) -> str:
@@ -111,6 +122,6 @@ def _check_text(name: str, text: str) -> None:
         deepest = max(deepest, depth)
     if deepest > MAX_NESTING:
         raise OptionError(f"{name} is nested {deepest} brackets deep; the limit is {MAX_NESTING}")
-    rules = len(re.findall(r"(?m)^[ \t]*[?!]?[\w-]+[^:\n]*:", text)) if name == "grammar" else 0
+    rules = len(_RULE.findall(text)) if name == "grammar" else 0
     if rules > MAX_RULES:
         raise OptionError(f"{name} has {rules} rules; the limit is {MAX_RULES}")

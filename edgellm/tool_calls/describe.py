@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..errors import TemplateError
 from .request import ToolRequest
 
 Message = Mapping[str, Any]
@@ -59,7 +60,7 @@ def _describe(request: ToolRequest) -> str:
 def _write_out(messages: Iterable[Message]) -> list[Message]:
     told: list[Message] = []
     is_after_result = False
-    for message in messages:
+    for number, message in enumerate(messages, 1):
         is_result = message.get("role") == "tool" if isinstance(message, Mapping) else False
         if is_result:
             text = f"<tool_response>\n{_text_of(message.get('content'))}\n</tool_response>"
@@ -68,7 +69,10 @@ def _write_out(messages: Iterable[Message]) -> list[Message]:
             told.append({"role": "user", "content": text})
         elif isinstance(message, Mapping) and message.get("tool_calls"):
             plain = {key: value for key, value in message.items() if key != "tool_calls"}
-            parts = [_text_of(message.get("content")), *map(_write_call, message["tool_calls"])]
+            calls = message["tool_calls"]
+            if not isinstance(calls, (list, tuple)):
+                raise TemplateError(f"message {number} must have a list as its tool_calls, not {calls!r:.80}")
+            parts = [_text_of(message.get("content")), *(_write_call(call, number) for call in calls)]
             told.append({**plain, "content": "\n".join(part for part in parts if part)})
         else:
             told.append(message)
@@ -76,8 +80,10 @@ def _write_out(messages: Iterable[Message]) -> list[Message]:
     return told
 
 
-def _write_call(call: Any) -> str:
-    function = call.get("function", call) if isinstance(call, Mapping) else {}
+def _write_call(call: Any, number: int) -> str:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise TemplateError(f"message {number} has a tool call without a function: {call!r:.80}")
     arguments = function.get("arguments", {})
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from running_server import OPTIONS, running
+
+from edgellm.server.app import ROUTES
+from edgellm.server.guard import OPEN_PATHS
+from edgellm.server.models import ServedModels
+from edgellm.server.settings import ServerSettings
 
 HI = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
 JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def keyed(tiny: Path) -> Iterator[httpx.Client]:
+    """A server that wants a key."""
+    settings = ServerSettings(port=0, api_key="secret")
+    with (
+        running(ServedModels({"tiny": str(tiny)}, OPTIONS), settings) as address,
+        httpx.Client(base_url=address) as client,
+    ):
+        yield client
 
 
 def test_o28_a_foreign_page_gets_nothing(client: httpx.Client) -> None:
@@ -97,3 +115,58 @@ def test_what_is_not_there_is_said(client: httpx.Client) -> None:
         assert answer.status_code in (200, 404, 405)
         if answer.status_code != 200:
             assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("method", "path"), [(m, p) for m, p, _ in ROUTES if p not in OPEN_PATHS])
+def test_o28_every_route_that_works_needs_the_key(keyed: httpx.Client, method: str, path: str) -> None:
+    path = path.replace("{name:path}", "tiny")
+    for key, is_right in (
+        ("", False),
+        ("Bearer", False),
+        ("Bearer secre", False),
+        ("secret", True),
+        ("Bearer secret", True),
+    ):
+        headers = {"authorization": key} if key else {}
+        answer = keyed.request(method, path, headers=headers, json={} if method == "POST" else None)
+        assert (answer.status_code != 401) is is_right
+        if not is_right:
+            error = answer.json()["error"]
+            told = error if path.startswith("/api/") else error["message"]  # Ollama's clients read a text
+            assert told.startswith("the API key is missing or wrong") and "secret" not in answer.text
+
+
+@pytest.mark.parametrize(("method", "path"), [(m, p) for m, p, _ in ROUTES])
+def test_o28_no_route_answers_a_foreign_page(client: httpx.Client, method: str, path: str) -> None:
+    path = path.replace("{name:path}", "tiny")
+    for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+        answer = client.request(method, path, headers=headers, json={} if method == "POST" else None)
+        assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers
+    if method == "POST":
+        for kind in ("text/plain", "text/plain;charset=application/json", "application/json-x"):
+            answer = client.post(path, content=b"{}", headers={"content-type": kind})
+            assert answer.status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:80", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8080", 200),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example:8080", 403),
+        ("evil.example@localhost.evil.example", 403),
+        ("127.0.0.2", 403),
+        ("0.0.0.0", 403),
+        ("", 403),
+    ],
+)
+def test_o28_names_that_look_like_the_loopback(client: httpx.Client, host: str, status: int) -> None:
+    assert client.get("/v1/models", headers={"host": host}).status_code == status
+
+
+def test_o28_pages_of_other_ports_of_the_loopback_are_foreign(client: httpx.Client) -> None:
+    for origin in ("http://localhost:1", "http://127.0.0.1:1", "file://", "http://[::1]:80"):
+        assert client.get("/v1/models", headers={"origin": origin}).status_code == 403

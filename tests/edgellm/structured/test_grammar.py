@@ -87,3 +87,21 @@ def test_long_chains_of_rules_within_the_limit_compile() -> None:
     chain = "".join(f"r{i}: r{i + 1}\n" for i in range(1900))
     assert accepts("a", grammar=f'start: r0\n{chain}r1900: "a"')
     assert accepts("a", grammar=f'start: R0\n{chain.upper()}R1900: "a"')
+
+
+@pytest.mark.parametrize("text", ["a" * 200_000, "\n" * 200_000, "start" + " " * 199_000, "start[\n]" * 25_000])
+def test_a_long_text_without_a_rule_is_refused_at_once(text: str) -> None:
+    """The patterns that look for rules once took a minute for these, and with them the whole process."""
+    start = time.monotonic()
+    with pytest.raises(OptionError, match="grammar"):
+        make(grammar=text)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(
+    "head", ["start:", "?start :", "start\n  :", "  start[max_tokens=9]:", "start [\n capture ] :"]
+)
+def test_the_beginning_may_be_written_in_many_ways(head: str) -> None:
+    from edgellm.structured.grammar import _has_start
+
+    assert _has_start(f'{head} "a"') and not _has_start(f're{head.strip()} "a"')

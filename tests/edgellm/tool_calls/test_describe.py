@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edgellm.errors import TemplateError
 from edgellm.tool_calls.describe import knows_tools, tell_of_tools
 from edgellm.tool_calls.request import ToolRequest, check_request
 
@@ -59,3 +60,10 @@ def test_calls_and_results_become_text() -> None:
         },
         {"role": "assistant", "content": "Done.", "tool_calls": []},
     ]
+
+
+@pytest.mark.parametrize("calls", [5, True, "f", {"function": {}}, [5], ["f"], [{"function": 5}], [None]])
+def test_calls_that_are_none_are_refused_by_number(calls: object) -> None:
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": calls}]
+    with pytest.raises(TemplateError, match="message 2 "):
+        tell_of_tools(messages, TOOLS)
