@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,15 @@ def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
         "logprobs": True,
         "top_logprobs": 20,
     }  # many seconds of work
-    with (
-        serve(max_queue=1) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
-        client.stream("POST", "/v1/chat/completions", json=body) as answer,
-    ):
-        pieces = answer.iter_bytes()  # kept: what reads an answer closes it when it is collected
-        next(pieces)
-        yield address, answer.close
+    # Two clients fill it, with a key and without: one that has nothing in it yet may be let in beside the other.
+    keys: tuple[dict[str, str], ...] = ({"Authorization": "Bearer none"}, {})
+    with serve(max_queue=1) as address, httpx.Client(base_url=address, timeout=60) as client, ExitStack() as stack:
+        kept = []  # what reads an answer closes it when it is collected
+        for key in keys:
+            asked = client.stream("POST", "/v1/chat/completions", json=body, headers=key)
+            kept.append(stack.enter_context(asked).iter_bytes())
+            next(kept[-1])
+        yield address, stack.close
 
 
 @pytest.fixture(scope="module")
