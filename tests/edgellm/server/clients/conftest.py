@@ -92,6 +92,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         shutil.copy(package, cache)
         command = [npm, "install", "--prefix", str(cache), "--no-audit", "--no-fund", "--ignore-scripts"]
+        command += ["--fetch-retries=1", "--fetch-timeout=30000"]  # a machine without a network is told so soon
         done = subprocess.run(command, cwd=cache, capture_output=True, text=True, timeout=180)
         if done.returncode:
             pytest.skip(f"npm cannot install OpenAI's client: {' '.join(done.stderr.split())[-300:]}")
