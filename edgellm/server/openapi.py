@@ -59,7 +59,7 @@ def make_document(routes: Iterable[tuple[str, str, Any]], settings: ServerSettin
         "info": {"title": "edgellm", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": {"Error": ERROR},
+            "schemas": {"Error": ERROR, "OllamasError": OLLAMAS_ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     } | ({} if settings.api_key is None else {"security": [{"key": []}]})
@@ -73,10 +73,10 @@ def _operation(method: str, path: str, told: str) -> dict[str, Any]:
     answers: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
     if path == "/health":
         answers["503"] = {"description": "Not ready yet: which stage of loading it is in.", "content": content}
-    error: dict[str, Any] = OLLAMAS_ERROR if path.startswith("/api/") else {"$ref": "#/components/schemas/Error"}
+    error = "OllamasError" if path.startswith("/api/") else "Error"
     for status, why in REFUSALS.items():
         if status not in answers and (method == "POST" or status in OF_READING):
-            answers[status] = {"description": why, "content": _json(error)}
+            answers[status] = {"description": why, "content": _json({"$ref": f"#/components/schemas/{error}"})}
     found: dict[str, Any] = {"operationId": f"{method.lower()}{re.sub(r'[^a-z0-9]+', '_', path)}", "summary": told}
     if names := _PARAMETER.findall(path):
         text = {"type": "string", "minLength": 1}

@@ -201,6 +201,8 @@ def _ollama(of_all: dict[str, Schema]) -> dict[str, Schema]:
     options = {**known, **{theirs: known[ours] for theirs, ours in RENAMED.items()}}
     form = {"anyOf": [{"enum": ["json", "", None]}, {"type": "object"}]}
     asked = {**of_all, "options": _maybe("object", properties=options), "format": form}
+    asked |= {"logprobs": FLAG, "top_logprobs": _maybe("integer", minimum=0, maximum=MAX_TOP_LOGPROBS)}
+    asked |= {"images": _maybe("array", maxItems=0)}
     chat = {**asked, "messages": MESSAGES | {"minItems": 0}, "tools": TOOLS, "think": FLAG}
     text = {**asked, "prompt": TEXT, "system": TEXT, "raw": FLAG, "suffix": _maybe("string", maxLength=0)}
     return {
