@@ -43,16 +43,28 @@ class ServedModel:
         self.used_s = time.monotonic()
         self.llm: AsyncLLM | None = None
         self._lock = asyncio.Lock()
+        self._loading: asyncio.Task[AsyncLLM] | None = None
 
     async def load(self) -> AsyncLLM:
-        """Return the model, loaded now if it is not. Raises what LLM.load does."""
+        """Return the model, loaded now if it is not. Raises what LLM.load does.
+
+        Who gives up waiting does not end the loading: others wait for it, or the same one comes again.
+        """
+        if self.llm is not None:
+            return self.llm
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._load())
+            self._loading.add_done_callback(self._loaded)
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> AsyncLLM:
         async with self._lock:
             if self.llm is None:
                 self.state = "loading"
                 try:
                     async with self._room(self):
                         self.llm = await AsyncLLM.load(self.source, progress=self._tell, **self.options)
-                except asyncio.CancelledError:  # who asked for it is gone
+                except asyncio.CancelledError:  # the server ends
                     self.state = "idle"
                     raise
                 except BaseException:
@@ -60,6 +72,18 @@ class ServedModel:
                     raise
                 self.state, self.used_s = "ready", time.monotonic()
             return self.llm
+
+    def _loaded(self, loading: asyncio.Task[AsyncLLM]) -> None:
+        self._loading = None
+        if not loading.cancelled():
+            loading.exception()  # told to who still waits, if anybody does
+
+    async def close(self) -> None:
+        """Unload it, and load it no further if it is on its way."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+        await self.unload()
 
     async def unload(self) -> None:
         """Give its memory back; answers in flight end with an error."""
@@ -153,4 +177,4 @@ class ServedModels:
     async def close(self) -> None:
         """Unload all."""
         for model in self.all:
-            await model.unload()
+            await model.close()

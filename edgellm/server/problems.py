@@ -39,6 +39,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "/detokenize": {"messages": ("tokens",)},
     "/api/chat": {"schema": ("format",), **_CALLS},
     "/api/generate": {"schema": ("format",), "messages": ("prompt",)},
+    "/api/embed": {"messages": ("input",)},
+    "/api/embeddings": {"messages": ("prompt",)},
 }
 """{route: {name of an option: names of the fields that it may come from}}, where they differ."""
 

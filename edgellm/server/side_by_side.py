@@ -15,8 +15,8 @@ async def side_by_side(sources: Sequence[AsyncIterator[Item]]) -> AsyncIterator[
     One item of each source is waited for at a time, so a slow reader holds all of them up.
     """
     if len(sources) == 1:  # the common case needs no task for each item
-        async for item in sources[0]:
-            yield 0, item
+        async for only in sources[0]:
+            yield 0, only
         yield 0, None
         return
     waiting = {asyncio.ensure_future(_next(source)): number for number, source in enumerate(sources)}

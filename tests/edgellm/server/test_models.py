@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from running_server import OPTIONS
 
-from edgellm import LLM
+from edgellm import LLM, AsyncLLM
 from edgellm.server.memory import Memory
 from edgellm.server.models import ServedModel, ServedModels
 
@@ -144,3 +144,45 @@ def test_what_this_machine_has(tiny: Path) -> None:
     assert Memory().needed(str(tiny), OPTIONS | {"weights": "raw"}) == found.peak_bytes - found.weight_bytes
     assert Memory().needed("/no/such.gguf", OPTIONS) == 0
     assert Memory().available() > 1 << 20
+
+
+def test_who_leaves_while_a_model_loads_does_not_end_that_for_others(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = ServedModels({"a": str(tiny)}, OPTIONS)
+    begun, counted = asyncio.Event(), []
+    plain = AsyncLLM.load
+
+    async def slow(*args: Any, **options: Any) -> AsyncLLM:
+        counted.append(1)
+        begun.set()
+        await asyncio.sleep(0.05)
+        return await plain(*args, **options)
+
+    monkeypatch.setattr(AsyncLLM, "load", slow)
+
+    async def work() -> None:
+        model = models.default
+        first, second = asyncio.ensure_future(model.load()), asyncio.ensure_future(model.load())
+        await begun.wait()
+        first.cancel()
+        assert await second is model.llm and model.state == "ready" and len(counted) == 1
+        assert first.cancelled() and await model.load() is model.llm
+        await model.unload()
+        begun.clear()
+        third = asyncio.ensure_future(model.load())
+        await begun.wait()
+        third.cancel()  # nobody waits any more: it is there for who comes next
+        while model.llm is None:
+            await asyncio.sleep(0.01)
+        assert model.state == "ready" and len(counted) == 2
+        await model.unload()
+        begun.clear()
+        fourth = asyncio.ensure_future(model.load())
+        await begun.wait()
+        await models.close()
+        assert fourth.cancelled() or fourth.done()
+        assert model.llm is None and model.state == "idle"
+        fourth.cancel()
+
+    run(work(), models)
