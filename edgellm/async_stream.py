@@ -10,6 +10,7 @@ import contextlib
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -154,12 +155,14 @@ class AsyncStream:
         return self._stream.result()
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """ChatStream.deltas, for chats: text, reasoning, pieces of calls."""
+        """ChatStream.deltas, for chats: text, reasoning, pieces of calls. Text that is there at once comes as one."""
         try:
             stream, bell = await self._start()
             assert isinstance(stream, ChatStream), "only chats have deltas"
             while True:
                 while (delta := stream.take_delta()) is not None:
+                    while delta.content and (more := stream.take_text()):
+                        delta = replace(delta, content=delta.content + more)
                     yield delta
                 if stream.completion is not None:
                     return

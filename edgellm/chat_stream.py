@@ -64,9 +64,16 @@ class ChatStream(Stream):
 
     def take_delta(self) -> Delta | None:
         """Return the next of `deltas()` if it is there, without waiting."""
+        return self._waiting.popleft() if self._is_waiting() else None
+
+    def take_text(self) -> str:
+        """Return the next of `deltas()` if it is there and is text, without waiting; "" if not."""
+        return self._waiting.popleft().content if self._is_waiting() and self._waiting[0].content else ""
+
+    def _is_waiting(self) -> bool:
         while not self._waiting and self.completion is None and self._has_news():
             self._step()
-        return self._waiting.popleft() if self._waiting else None
+        return bool(self._waiting)
 
     def take_ready(self) -> str:
         """Return the next piece of the text if it is there, without waiting; "" if not, or if the answer has ended."""

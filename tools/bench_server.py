@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import json
+import random
 import socket
 import subprocess
 import sys
@@ -25,7 +25,7 @@ from typing import Any
 
 import pages
 from arguments import require_at_least
-from server_load import WORDS, Answer, Request, ask, make_requests, quantile, run, side_by_side
+from server_load import WORDS, Answer, Request, ask, disturb, make_requests, quantile, run
 
 LONG_PROMPT = 2000
 CONTEXT = 4096
@@ -83,50 +83,33 @@ def is_ready(port: int) -> bool:
     """True once a question of one token is answered. Raises RuntimeError if the server will never answer it."""
     try:
         error = ask(port, Request("Hi", 1, 0)).error
-    except (OSError, http.client.HTTPException, ValueError):
+    except OSError:
         return False
     if error[:1] in ("4", "5") and not error.startswith("503"):
         raise RuntimeError(f"the server refuses to answer: {error}")
     return not error
 
 
-def disturb(port: int, streams: int, tokens: int, tag: int) -> dict[str, float]:
+def waits_beside(port: int, streams: int, tokens: int, tag: int) -> dict[str, float]:
     """Send a long prompt while answers run. -> the longest waits for a token meanwhile, and the long prompt's own wait."""
-    choose = random_words(tag)
-    long = Request(f"Say what this is about: {choose}", 8, tag)
-    going = threading.Semaphore(0)
-    found: list[Answer] = []
-    requests = [Request(f"{tag}-{i}: tell a very long story of the sea.", tokens, i) for i in range(streams)]
-
-    def running(request: Request) -> None:
-        found.append(ask(port, request, on_piece=going.release))
-
-    late: list[Answer] = []
-
-    def disturbing() -> None:
-        for _ in range(streams * 8):
-            going.acquire(timeout=START_S)
-        late.append(ask(port, long))
-
-    side_by_side([*(lambda request=request: running(request) for request in requests), disturbing])
-    sent, first = late[0].sent_s, late[0].times[0] if late[0].times else float("inf")
+    running = [Request(f"{tag}-{i}: tell a very long story of the sea.", tokens, i) for i in range(streams)]
+    answers, late = disturb(port, running, Request(f"Say what this is about: {random_words(tag)}", 8, tag), 8)
+    first = late.times[0] if late.times else float("inf")
     gaps = [
         later - sooner
-        for answer in found
+        for answer in answers
         for sooner, later in zip(answer.times, answer.times[1:], strict=False)
-        if later > sent and sooner < first
+        if later > late.sent_s and sooner < first
     ]
     return {
         "longest_s": max(gaps, default=0.0),
         "p99_s": quantile(gaps, 0.99) if gaps else 0.0,
-        "first_s": first - sent,
+        "first_s": first - late.sent_s,
     }
 
 
 def random_words(seed: int) -> str:
     """A text of about 2000 tokens that begins differently for each seed."""
-    import random
-
     choose = random.Random(seed)
     return " ".join(choose.choice(WORDS) for _ in range(LONG_PROMPT * 4 // 5))
 
@@ -144,7 +127,7 @@ def measure(name: str, command: list[str], port: int, args: argparse.Namespace) 
                 share = requests if streams > 1 else requests[: max(2, args.requests // args.streams * 2)]
                 fresh = [Request(f"{streams}: {one.prompt}", one.max_tokens, one.seed) for one in share]
                 seen[streams].append(run(port, fresh, streams, number))
-            waits.append(disturb(port, max(1, args.streams // 2), args.tokens * 3, number))
+            waits.append(waits_beside(port, max(1, args.streams // 2), args.tokens * 3, number))
     errors = [answer.error for _, answers in [*seen[1], *seen[args.streams]] for answer in answers if answer.error]
     if errors:
         raise RuntimeError(f"{name}: {len(errors)} answers failed: {errors[0]}")
@@ -196,7 +179,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("model", nargs="?", default="smollm2", help="a path, an alias or owner/repo (default: %(default)s)")
     add("-c", "--streams", type=int, default=8, metavar="N", help="clients at the same time (default: %(default)s)")
     add("-q", "--requests", type=int, default=48, metavar="N", help="requests of a round (default: %(default)s)")
-    add("-n", "--tokens", type=int, default=128, metavar="N", help="mean length of an answer (default: %(default)s)")
+    add("-n", "--tokens", type=int, default=160, metavar="N", help="mean length of an answer (default: %(default)s)")
     add("-r", "--rounds", type=int, default=3, metavar="N", help="times each is measured (default: %(default)s)")
     add("-t", "--threads", type=int, default=2, metavar="N", help="of each server (default: %(default)s)")
     add("-o", "--option", action="append", default=[], metavar="WORD", help="one more word for `edgellm serve`")

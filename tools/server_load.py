@@ -1,17 +1,17 @@
-"""Clients of a server that speaks OpenAI's interface, each in a thread of its own, and when each piece of an answer came.
+"""Clients of a server that speaks OpenAI's interface, all in one thread, and when each piece of an answer came.
 
-Knows HTTP and server-sent events as far as chat completions need them. `http.client` and threads, because a client on the same
-cores must cost little. Used by bench_server.py.
+Knows HTTP and server-sent events as far as chat completions need them: sockets and one selector, because clients on the cores
+that compute must cost little. Used by bench_server.py.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import random
-import threading
+import selectors
+import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,87 +94,142 @@ class Answer:
 
 
 def make_requests(count: int, tokens: int, seed: int) -> list[Request]:
-    """Prompts of 8 to 150 words, answers of half of `tokens` to one and a half times."""
+    """Questions of 5 to 40 words, answers of half of `tokens` to one and a half times."""
     choose = random.Random(seed)
     found = []
     for number in range(count):
-        words = " ".join(choose.choice(WORDS) for _ in range(choose.randrange(8, 150)))
+        words = " ".join(choose.choice(WORDS) for _ in range(choose.randrange(5, 40)))
         prompt = f"Write a long story, number {number}, with these words in it: {words}."
         found.append(Request(prompt, choose.randrange(tokens // 2, tokens * 3 // 2 + 1), number))
     return found
 
 
-def ask(port: int, request: Request, temperature: float = 0.8, on_piece: Callable[[], None] | None = None) -> Answer:
-    """Send one streamed chat and read it to its end. An error of the server is the answer's `error`."""
-    body = {
-        "model": "model",
-        "messages": [{"role": "user", "content": request.prompt}],
-        "max_tokens": request.max_tokens,
-        "temperature": temperature,
-        "seed": request.seed,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-    answer = Answer(time.perf_counter())
-    try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        if response.status != 200:
-            answer.error = f"{response.status} {response.read(500)!r}"
-            return answer
-        for line in response:
-            if line.startswith(b"data: {"):
-                _take(answer, json.loads(line[6:]), on_piece)
-    except OSError as error:
-        answer.error = str(error)
-    finally:
-        connection.close()
-    return answer
+class Call:
+    """A streamed chat on its way. answer: what has come so far."""
+
+    def __init__(self, port: int, request: Request, temperature: float = 0.8) -> None:
+        body = {
+            "model": "model",
+            "messages": [{"role": "user", "content": request.prompt}],
+            "max_tokens": request.max_tokens,
+            "temperature": temperature,
+            "seed": request.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        data = json.dumps(body).encode()
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        )
+        self.answer = Answer(time.perf_counter())
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self.socket.sendall(head.encode() + data)
+        self._rest = b""
+        self._status = 0
+
+    def read(self) -> bool:
+        """Take what has come. -> True at the end."""
+        data = self.socket.recv(1 << 16)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        if data:
+            return False
+        if self._status != 200:
+            self.answer.error = f"{self._status} {self._rest[:500]!r}"
+        self.socket.close()
+        return True
+
+    def _take(self, line: bytes) -> None:
+        """A line; those of HTTP's own between the events say nothing here."""
+        if line.startswith(b"HTTP/1.1 "):
+            self._status = int(line.split()[1])
+        if not line.startswith(b"data: {"):
+            return
+        chunk: dict[str, Any] = json.loads(line[6:])
+        answer = self.answer
+        if "error" in chunk:
+            answer.error = str(chunk["error"])
+        for choice in chunk.get("choices", ()):
+            if text := choice["delta"].get("content"):
+                answer.times.append(time.perf_counter())
+                answer.text += text
+                answer.tokens += 1
+        if usage := chunk.get("usage"):
+            answer.tokens = usage["completion_tokens"]
 
 
-def _take(answer: Answer, chunk: dict[str, Any], on_piece: Callable[[], None] | None) -> None:
-    if "error" in chunk:
-        answer.error = str(chunk["error"])
-    if usage := chunk.get("usage"):
-        answer.tokens = usage["completion_tokens"]
-    for choice in chunk.get("choices", ()):
-        if text := choice["delta"].get("content"):
-            answer.times.append(time.perf_counter())
-            answer.text += text
-            answer.tokens += 1
-            if on_piece is not None:
-                on_piece()
+class Calls:
+    """Several at once."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.running = 0
+
+    def begin(self, call: Call) -> Call:
+        """Listen to one more."""
+        self._selector.register(call.socket, selectors.EVENT_READ, call)
+        self.running += 1
+        return call
+
+    def wait(self, seconds: float | None = None) -> list[Call]:
+        """Read what comes, for so long at most if nothing does. -> those that have ended."""
+        ended = []
+        for key, _ in self._selector.select(seconds):
+            call: Call = key.data
+            at = call.socket
+            if self._read(call):
+                self._selector.unregister(at)
+                self.running -= 1
+                ended.append(call)
+        return ended
+
+    @staticmethod
+    def _read(call: Call) -> bool:
+        try:
+            return call.read()
+        except OSError as error:
+            call.answer.error = str(error)
+            return True
+
+
+def ask(port: int, request: Request, temperature: float = 0.8) -> Answer:
+    """Send one streamed chat and read it to its end. Raises OSError where nobody listens; what the server says is in `error`."""
+    calls = Calls()
+    call = calls.begin(Call(port, request, temperature))
+    while calls.running:
+        calls.wait()
+    return call.answer
 
 
 def run(port: int, requests: Sequence[Request], streams: int, seed: int = 0) -> tuple[float, list[Answer]]:
     """Let `streams` clients send the requests, each one after the other with random pauses. -> (seconds, answers in order)."""
-    answers: list[Answer | None] = [None] * len(requests)
-    numbers = iter(range(len(requests)))
-    lock = threading.Lock()
-
-    def client(name: int) -> None:
-        pause = random.Random(seed * 1000 + name)
-        while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                return
-            time.sleep(pause.expovariate(1 / PAUSE_S))
-            answers[number] = ask(port, requests[number])
-
+    choose, calls = random.Random(seed), Calls()
+    answers: list[Answer] = []
     began = time.perf_counter()
-    side_by_side([lambda name=name: client(name) for name in range(streams)])
-    return time.perf_counter() - began, [answer for answer in answers if answer is not None]
+    due = [began + choose.expovariate(1 / PAUSE_S) for _ in range(streams)]  # when clients that pause send again
+    while calls.running or (due and len(answers) < len(requests)):
+        due.sort()
+        while due and due[0] <= time.perf_counter() and len(answers) < len(requests):
+            due.pop(0)
+            answers.append(calls.begin(Call(port, requests[len(answers)])).answer)
+        is_next = due and len(answers) < len(requests)
+        for _ in calls.wait(max(due[0] - time.perf_counter(), 0.0) if is_next else None):
+            due.append(time.perf_counter() + choose.expovariate(1 / PAUSE_S))
+    return time.perf_counter() - began, answers
 
 
-def side_by_side(works: Iterable[Callable[[], Any]]) -> None:
-    """Run each in a thread; wait for all."""
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def disturb(port: int, running: Sequence[Request], late: Request, after: int) -> tuple[list[Answer], Answer]:
+    """Send `late` once the running answers have `after` pieces each. -> theirs, and its own."""
+    calls = Calls()
+    begun = [calls.begin(Call(port, request)).answer for request in running]
+    while min(len(answer.times) for answer in begun) < after and calls.running == len(begun):
+        calls.wait()
+    answer = calls.begin(Call(port, late)).answer
+    while calls.running:
+        calls.wait()
+    return begun, answer
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -5,6 +5,7 @@ Knows layers and sizes, no sequence. Next hops: `arrays.py` lays the layers out 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 
@@ -113,14 +114,22 @@ def choose_blocks(
 
 
 def map_anonymous(nbytes: int) -> mmap.mmap:
-    """Map zeroed private pages, which start on a page boundary and cost nothing until they are touched."""
+    """Map zeroed private pages, which start on a page boundary and cost nothing until they are touched.
+
+    On large pages where the system has them: attention jumps from tile to tile, and looks up an address for each.
+    """
     length = max(nbytes, 1)
     try:
         if hasattr(mmap, "MAP_PRIVATE"):
-            return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return mmap.mmap(-1, length)
+            pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            pages = mmap.mmap(-1, length)
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise ResourceError(f"cannot reserve {nbytes} bytes for the cache ({error}); lower max_context") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
 
 
 def _say(nbytes: int) -> str:

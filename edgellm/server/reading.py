@@ -14,12 +14,15 @@ from ..stream import PromptProgress
 Item = TypeVar("Item")
 
 
-async def after_reading(
+def after_reading(
     stream: AsyncStream, pieces: AsyncIterator[Item], wants_progress: bool
 ) -> AsyncIterator[Item | PromptProgress]:
     """Yield how far the prompt is read, where that is wanted, then the pieces of the answer."""
-    if wants_progress:
-        async for progress in stream.reading():
-            yield progress
+    return _reading_first(stream, pieces) if wants_progress else pieces
+
+
+async def _reading_first(stream: AsyncStream, pieces: AsyncIterator[Item]) -> AsyncIterator[Item | PromptProgress]:
+    async for progress in stream.reading():
+        yield progress
     async for piece in pieces:
         yield piece

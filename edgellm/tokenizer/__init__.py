@@ -52,6 +52,7 @@ class Tokenizer:
         self.vocab_size = vocab.count_tokens(metadata)
         self._types = vocab.load_types(metadata, self.vocab_size)
         self._vocabulary = _make_vocabulary(self.kind, metadata, self._types)
+        self._bytes: dict[int, bytes] = {}  # of ids that were asked for: a server shows each again and again
         self._read_ids(metadata)
         self._read_flags(metadata)
         self._vocabulary.prepare()
@@ -108,9 +109,11 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes a token adds to the text; none for control and unused tokens."""
-        if self._type(token) in (vocab.CONTROL, vocab.UNKNOWN, vocab.UNUSED):
-            return b""
-        return self._vocabulary.bytes_of(token)
+        found = self._bytes.get(token)
+        if found is None:
+            is_text = self._type(token) not in (vocab.CONTROL, vocab.UNKNOWN, vocab.UNUSED)
+            found = self._bytes[token] = self._vocabulary.bytes_of(token) if is_text else b""
+        return found
 
     def token_text(self, token: int) -> str:
         """Return a token's name as the file spells it."""
