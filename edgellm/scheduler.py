@@ -116,7 +116,10 @@ class Scheduler:
         budget = self._prefill_chunk
         room = budget if self._pace is None or not self._is_decoding() else self._pace.rows  # for prompts
         work: list[Work] = []
+        least = {x: _least_rows(x, room) for x in self._running}
+        others = sum(least.values())  # rows that the step has beside those of a sequence, guesses of later ones aside
         for sequence in list(self._running):
+            others -= least[sequence]
             if sequence.state is not SequenceState.RUNNING or sequence.is_ahead:
                 continue  # it gave way to an older one just now, or its reader is far behind
             count = sequence.num_pending
@@ -129,10 +132,11 @@ class Scheduler:
             # Where a state went back to before the last tokens, those are fed again, with guesses behind them as always.
             is_all = count == sequence.num_pending and (count == 1 or self._cache.states is not None)
             may_guess = is_all and count <= MAX_AGAIN
-            draft = self._draft(sequence, budget, sum(x.num_rows for x in work)) if may_guess else ()
+            draft = self._draft(sequence, budget, others) if may_guess else ()
             budget -= len(draft)
             if count and (draft or self._make_room(sequence, sequence.num_cached + count)):
                 work.append(Work(sequence, count, draft))
+                others += work[-1].num_rows
         return work
 
     def note_step(self, work: list[Work], seconds: float) -> None:
@@ -231,6 +235,13 @@ class Scheduler:
 
 def _is_decode(sequence: Sequence, num_tokens: int) -> bool:
     return num_tokens == 1 or (sequence.num_output > 0 and num_tokens <= MAX_AGAIN)
+
+
+def _least_rows(sequence: Sequence, room: int) -> int:
+    """What a step will take of a sequence at least, if there is a place for it. room: for prompts."""
+    if sequence.is_ahead:
+        return 0
+    return sequence.num_pending if _is_decode(sequence, sequence.num_pending) else min(sequence.num_pending, room)
 
 
 def _prompt_is_that_of(new: Sequence, old: Sequence) -> bool:

@@ -3,9 +3,9 @@
     python tools/bench_server.py [MODEL] [-c STREAMS] [-q REQUESTS] [-n TOKENS] [-r ROUNDS] [-t THREADS] [--peer-python PATH]
 
 `edgellm serve` and, with --peer-python, `python -m llama_cpp.server` are started one after the other, each alone on the machine.
-The same requests (random prompts, answers of random length, temperature 0.8) are sent by one client and by STREAMS clients, each
-with random pauses; then, while STREAMS / 2 answers run, a prompt of 2000 tokens is sent: how long did a running answer wait for
-its next token? The rounds of one and of several streams take turns; ratios are medians of paired ones. The last line is JSON.
+The same requests (questions as people ask them, answers of random length, temperature 0.8) are sent by one client and by
+STREAMS clients, each with random pauses; then, while STREAMS / 2 answers run, a prompt of 2000 tokens is sent: how long did a
+running answer wait for its next token? The rounds of one and of several streams take turns; ratios are medians of paired ones. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import random
 import socket
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 
 import pages
 from arguments import require_at_least
-from server_load import WORDS, Answer, Request, ask, disturb, make_requests, quantile, run
+from server_load import Answer, Request, ask, disturb, long_text, make_requests, quantile, run
 
 LONG_PROMPT = 2000
 CONTEXT = 4096
@@ -93,7 +92,9 @@ def is_ready(port: int) -> bool:
 def waits_beside(port: int, streams: int, tokens: int, tag: int) -> dict[str, float]:
     """Send a long prompt while answers run. -> the longest waits for a token meanwhile, and the long prompt's own wait."""
     running = [Request(f"{tag}-{i}: tell a very long story of the sea.", tokens, i) for i in range(streams)]
-    answers, late = disturb(port, running, Request(f"Say what this is about: {random_words(tag)}", 8, tag), 8)
+    answers, late = disturb(
+        port, running, Request(f"Say what this is about: {long_text(LONG_PROMPT * 4 // 5, tag)}", 8, tag), 8
+    )
     first = late.times[0] if late.times else float("inf")
     gaps = [
         later - sooner
@@ -108,12 +109,6 @@ def waits_beside(port: int, streams: int, tokens: int, tag: int) -> dict[str, fl
     }
 
 
-def random_words(seed: int) -> str:
-    """A text of about 2000 tokens that begins differently for each seed."""
-    choose = random.Random(seed)
-    return " ".join(choose.choice(WORDS) for _ in range(LONG_PROMPT * 4 // 5))
-
-
 def measure(name: str, command: list[str], port: int, args: argparse.Namespace) -> dict[str, Any]:
     """All rounds with one server."""
     seen: dict[int, list[tuple[float, list[Answer]]]] = {1: [], args.streams: []}
@@ -125,7 +120,7 @@ def measure(name: str, command: list[str], port: int, args: argparse.Namespace) 
             for streams in seen if number % 2 == 0 else reversed(seen):
                 # One stream has fewer requests: its speed does not depend on their number.
                 share = requests if streams > 1 else requests[: max(2, args.requests // args.streams * 2)]
-                fresh = [Request(f"{streams}: {one.prompt}", one.max_tokens, one.seed) for one in share]
+                fresh = [Request(one.prompt, one.max_tokens, one.seed + 500 * streams) for one in share]
                 seen[streams].append(run(port, fresh, streams, number))
             waits.append(waits_beside(port, max(1, args.streams // 2), args.tokens * 3, number))
     errors = [answer.error for _, answers in [*seen[1], *seen[args.streams]] for answer in answers if answer.error]

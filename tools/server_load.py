@@ -15,48 +15,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-WORDS = [
-    "the",
-    "harbour",
-    "was",
-    "rebuilt",
-    "after",
-    "a",
-    "storm",
-    "and",
-    "people",
-    "of",
-    "the",
-    "town",
-    "came",
-    "to",
-    "see",
-    "boats",
-    "that",
-    "carried",
-    "stone,",
-    "timber,",
-    "salt",
-    "and",
-    "letters",
-    "from",
-    "every",
-    "coast",
-    "where",
-    "somebody",
-    "had",
-    "written",
-    "of",
-    "weather",
-    "prices",
-    "weddings",
-    "debts",
-    "and",
-    "the",
-    "price",
-    "of",
-    "bread",
-]
+QUESTIONS = (
+    "Tell me a story about {}.",
+    "What should I know about {} before I begin? Explain it to a beginner, please.",
+    "Write a letter to a friend in which you describe {} and why it matters to you.",
+    "How did people learn about {}, and what did they think of it a hundred years ago?",
+    "I have to give a short talk about {} tomorrow. Can you write one for me that takes about two minutes, and is not too dry?",
+    "Give me advice: my neighbour knows everything about {} and I know nothing. What would be good questions to ask him?",
+)
+TOPICS = (
+    "a harbour in winter",
+    "baking bread",
+    "the night train to the mountains",
+    "keeping bees",
+    "an old clock",
+    "learning to sail",
+    "the weather on other planets",
+    "growing tomatoes on a balcony",
+    "a library that never closes",
+    "repairing bicycles",
+    "the history of maps",
+    "a dog that was afraid of the sea",
+    "playing chess by post",
+    "the first day at school",
+)
 PAUSE_S = 0.05
 """Mean of the random pause of a client before each of its requests."""
 TIMEOUT_S = 600
@@ -94,14 +76,21 @@ class Answer:
 
 
 def make_requests(count: int, tokens: int, seed: int) -> list[Request]:
-    """Questions of 5 to 40 words, answers of half of `tokens` to one and a half times."""
+    """Questions as people ask them, answers of half of `tokens` to one and a half times."""
     choose = random.Random(seed)
     found = []
     for number in range(count):
-        words = " ".join(choose.choice(WORDS) for _ in range(choose.randrange(5, 40)))
-        prompt = f"Write a long story, number {number}, with these words in it: {words}."
-        found.append(Request(prompt, choose.randrange(tokens // 2, tokens * 3 // 2 + 1), number))
+        prompt = choose.choice(QUESTIONS).format(choose.choice(TOPICS))
+        found.append(Request(prompt, choose.randrange(tokens // 2, tokens * 3 // 2 + 1), 1000 * seed + number))
     return found
+
+
+def long_text(words: int, seed: int) -> str:
+    """A text of so many words, another one for each seed."""
+    choose, text = random.Random(seed), list[str]()
+    while len(text) < words:
+        text += choose.choice(QUESTIONS).format(choose.choice(TOPICS)).split()
+    return " ".join(text[:words])
 
 
 class Call:

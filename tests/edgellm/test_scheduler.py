@@ -137,3 +137,25 @@ def test_beginnings_are_used_again_unless_every_row_is_wanted() -> None:
         play(scheduler)
     scheduler.remove(failed, keep=False)
     assert all(node.token_ids[0] != 4 for node in scheduler._cache.tree)
+
+
+def test_a_guess_is_told_of_all_that_the_step_computes_beside_it() -> None:
+    """Of those that come later too: eight sequences pay for eight rows whatever the first one guesses."""
+    cache = KVCache([CacheLayer(1, 32)], 100, max_sequences=4, prefill_chunk=16)
+    told: list[tuple[int, int]] = []
+
+    def guess(sequence: Sequence, longest: int, other_rows: int) -> list[int]:
+        told.append((sequence.token_ids[0], other_rows))
+        return [7] * 3 if sequence.token_ids[0] == 2 else []
+
+    scheduler = Scheduler(cache, prefill_chunk=16, guess=guess)
+    for first, size in [(1, 3), (2, 3), (3, 3)]:
+        scheduler.add(Sequence([first] * size))
+    play(scheduler)
+    assert told == [], "nobody guesses in a prompt"
+    scheduler.schedule()
+    assert told == [(1, 2), (2, 2), (3, 5)]
+    told.clear()
+    scheduler.add(Sequence([4] * 6))
+    scheduler.schedule()
+    assert told == [(1, 8), (2, 8), (3, 11)], "a prompt's rows count"
