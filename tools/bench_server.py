@@ -5,7 +5,8 @@
 `edgellm serve` and, with --peer-python, `python -m llama_cpp.server` are started one after the other, each alone on the machine.
 The same requests (questions as people ask them, answers of random length, temperature 0.8) are sent by one client and by
 STREAMS clients, each with random pauses; then, while STREAMS / 2 answers run, a prompt of 2000 tokens is sent: how long did a
-running answer wait for its next token? The rounds of one and of several streams take turns; ratios are medians of paired ones. The last line is JSON.
+running answer wait for its next token? The rounds of one and of several streams take turns; ratios are medians of paired
+ones. The last line is JSON.
 """
 
 from __future__ import annotations
