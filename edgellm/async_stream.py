@@ -21,6 +21,8 @@ from .sampling import TokenLogprobs
 from .stream import PromptProgress, Stream
 from .tool_calls import Delta
 
+TOGETHER = 4
+"""Pieces of text at most that a reader who is late gets as one: a loop that is behind has the less to do."""
 Begin = Callable[[Callable[[], None]], Stream]
 
 
@@ -155,13 +157,15 @@ class AsyncStream:
         return self._stream.result()
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """ChatStream.deltas, for chats: text, reasoning, pieces of calls. Text that is there at once comes as one."""
+        """ChatStream.deltas, for chats: text, reasoning, pieces of calls. Text that is there already comes TOGETHER."""
         try:
             stream, bell = await self._start()
             assert isinstance(stream, ChatStream), "only chats have deltas"
             while True:
                 while (delta := stream.take_delta()) is not None:
-                    while delta.content and (more := stream.take_text()):
+                    for _ in range(TOGETHER - 1):
+                        if not delta.content or not (more := stream.take_text()):
+                            break
                         delta = replace(delta, content=delta.content + more)
                     yield delta
                 if stream.completion is not None:

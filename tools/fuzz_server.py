@@ -149,16 +149,15 @@ def find_fault(evil: Evil, status: int, data: bytes) -> str | None:
         return f"{evil.field}: no JSON at all was taken" if evil.field is None else None
     try:
         error = json.loads(data)["error"]
-        if isinstance(error, str) and evil.path.startswith("/api/"):  # as Ollama's clients read them
-            error = {"message": error, "param": None, "code": None}
-        message, param = error["message"], error["param"]
+        is_text = isinstance(error, str) and evil.path.startswith("/api/")  # as Ollama's clients read them
+        message, param, code = (error, None, None) if is_text else (error["message"], error["param"], error["code"])
     except (ValueError, KeyError, TypeError):
         return f"{evil.field}: {status} without an error object: {data[:200]!r}"
     if not message or "\n" in message or len(message) > 1000:
         return f"{evil.field}: an error that is no line: {message[:300]!r}"
     is_of_all = message.startswith("the body is")
-    is_too_long = error["code"] == "context_length_exceeded" or "context" in message
-    if evil.field is None or is_of_all or status == 404 or is_too_long:
+    is_too_long = code == "context_length_exceeded" or "context" in message
+    if is_text or evil.field is None or is_of_all or status == 404 or is_too_long:
         return None
     if param is not None and param.split(".")[0] != evil.field and evil.field != "options":
         return f"{evil.field}: an error that names {param}: {message[:300]!r}"

@@ -16,7 +16,10 @@ import numpy as np
 from ..errors import ResourceError
 from ..kernels.ops import CacheLayer
 from .groups import layer_groups
-from .memory import Formats, map_anonymous, tile_bytes, total_bytes
+from .memory import Formats, map_anonymous, tile_bytes, total_bytes, use_large_pages
+
+LARGE_BLOCK = 1 << 20
+"""Bytes of a block from which a large page, of two megabytes mostly, is not mostly empty."""
 
 
 class CacheArrays:
@@ -37,6 +40,8 @@ class CacheArrays:
         base = int(np.frombuffer(self._memory, np.uint8).__array_interface__["data"][0])
         self._bases = [base]
         for count, nbytes in zip(num_blocks, self.block_bytes_of_group, strict=True):
+            if nbytes >= LARGE_BLOCK:
+                use_large_pages(self._memory, self._bases[-1] - base, count * nbytes)
             self._bases.append(self._bases[-1] + count * nbytes)
         at = list(self._bases)
         self._addresses: list[tuple[int, int]] = []

@@ -114,22 +114,23 @@ def choose_blocks(
 
 
 def map_anonymous(nbytes: int) -> mmap.mmap:
-    """Map zeroed private pages, which start on a page boundary and cost nothing until they are touched.
-
-    On large pages where the system has them: attention jumps from tile to tile, and looks up an address for each.
-    """
+    """Map zeroed private pages, which start on a page boundary and cost nothing until they are touched."""
     length = max(nbytes, 1)
     try:
         if hasattr(mmap, "MAP_PRIVATE"):
-            pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        else:
-            pages = mmap.mmap(-1, length)
+            return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return mmap.mmap(-1, length)
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise ResourceError(f"cannot reserve {nbytes} bytes for the cache ({error}); lower max_context") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+
+
+def use_large_pages(pages: mmap.mmap, start: int, nbytes: int) -> None:
+    """Put a part of a map on large pages where the system has them: attention jumps from tile to tile, and looks up an address
+    for each."""
+    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes > 0:
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
         with contextlib.suppress(OSError):  # advice: nothing is wrong when the system does not take it
-            pages.madvise(mmap.MADV_HUGEPAGE)
-    return pages
+            pages.madvise(mmap.MADV_HUGEPAGE, first, start + nbytes - first)
 
 
 def _say(nbytes: int) -> str:

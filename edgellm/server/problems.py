@@ -37,8 +37,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "/v1/embeddings": {"messages": ("input",)},
     "/detokenize": {"messages": ("tokens",)},
-    "/api/chat": {"schema": ("format",), **_CALLS},
-    "/api/generate": {"schema": ("format",), "messages": ("prompt",)},
+    "/api/chat": {"schema": ("format",), "max_tokens": ("num_predict",), **_CALLS},
+    "/api/generate": {"schema": ("format",), "max_tokens": ("num_predict",), "messages": ("prompt",)},
     "/api/embed": {"messages": ("input",)},
     "/api/embeddings": {"messages": ("prompt",)},
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
 
 import numpy as np
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
+from edgellm.cache import arrays
 from edgellm.cache.arrays import CacheArrays
 from edgellm.cache.memory import DEFAULT_FORMATS
 from edgellm.errors import ResourceError
@@ -68,3 +70,17 @@ def test_a_copy_is_one_block_of_every_layer_of_its_group_and_nothing_else() -> N
     second_layer = arrays.address(1)[0] + arrays.block_bytes_of_group[0]  # in block 1
     assert ctypes.string_at(second_layer, 9) == data[0, 1][64 * (33 + 64) * 2 :][:9]
     arrays.free()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no advice for large pages")
+def test_only_large_blocks_are_on_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    advised: list[tuple[int, int]] = []
+    monkeypatch.setattr(arrays, "use_large_pages", lambda pages, start, nbytes: advised.append((start, nbytes)))
+    layer = CacheLayer(8, 64)
+    block = CacheArrays([layer], [1], ("i16", "i16")).block_bytes_of_group[0]
+    assert block < arrays.LARGE_BLOCK and advised == []
+    many = CacheArrays([layer] * 16, [3], ("i16", "i16"))
+    assert advised == [(0, 3 * 16 * block)] and 16 * block >= arrays.LARGE_BLOCK
+    monkeypatch.undo()
+    CacheArrays([layer] * 16, [3], ("i16", "i16")).write(0, 2, bytes(16 * block))
+    many.free()

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import shutil
 import subprocess
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -66,11 +67,13 @@ def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
         yield address, stack.close
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def swept() -> Iterator[None]:
-    """Collects what a client has left open before another module's tests would be blamed for it."""
+    """Collects what a client or a browser's driver has left open before another module's tests would be blamed for it."""
     yield
-    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

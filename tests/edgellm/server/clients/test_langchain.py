@@ -13,7 +13,6 @@ from asked_of_clients import HI, LONG, SCHEMA, TOOL, WEATHER, WEATHER_TOLD, lett
 
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.usefixtures("swept"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # it leaves its connections to the garbage collector
 ]
 ASKED: dict[str, Any] = {"model": "tiny", "max_tokens": 12, "seed": 21, "temperature": 1.0}

@@ -12,7 +12,6 @@ from asked_of_clients import FORM, HI, LONG, SCHEMA, TOOL, WEATHER, WEATHER_TOLD
 
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.usefixtures("swept"),
     pytest.mark.filterwarnings("ignore"),  # its own affairs: typing, connections left to the garbage collector
 ]
 

@@ -16,7 +16,6 @@ from asked_of_clients import PARAMETERS, SCHEMA, WEATHER, WEATHER_TOLD, letter_o
 
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.usefixtures("swept"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # it leaves its connections to the garbage collector
 ]
 MODELS = """\

@@ -168,6 +168,7 @@ def test_settings_are_what_is_asked_for(visit: Open) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     assert bodies == [{**asked, **stream, "messages": messages}] * 2
+    page.get_by_role("combobox", name="Model").select_option("endless")
     choose(page, system="", temperature="", top_p="", top_k="", max_tokens="3", seed="")
     ask(page, "and")
     assert "cut at the longest answer" in wait_for_end(page).inner_text()

@@ -29,21 +29,21 @@ def snippet(address: str) -> Snippet:
 
 @pytest.mark.parametrize("word", ["from openai", "import ollama"])
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # an example may leave its connection to the garbage collector
-def test_clients_for_python(snippet: Snippet, word: str, capsys: pytest.CaptureFixture[str], swept: None) -> None:
+def test_clients_for_python(snippet: Snippet, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(snippet("python", word), {})
     assert capsys.readouterr().out.strip() == WEATHER_TOLD
 
 
 @pytest.mark.clients
 @pytest.mark.filterwarnings("ignore")
-def test_litellm(snippet: Snippet, litellm: object, capsys: pytest.CaptureFixture[str], swept: None) -> None:
+def test_litellm(snippet: Snippet, litellm: object, capsys: pytest.CaptureFixture[str]) -> None:
     exec(snippet("python", "import litellm"), {})
     assert capsys.readouterr().out.strip() == WEATHER_TOLD
 
 
 @pytest.mark.clients
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_langchain(snippet: Snippet, capsys: pytest.CaptureFixture[str], swept: None) -> None:
+def test_langchain(snippet: Snippet, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("langchain_openai", reason="langchain-openai is missing (pip install -e '.[clients]')")
     names: dict[str, list[list[float]]] = {}
     exec(snippet("python", "from langchain_openai"), names)
@@ -58,7 +58,7 @@ def test_javascript(snippet: Snippet, javascript: Path) -> None:
 
 @pytest.mark.clients
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_llm(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: None) -> None:
+def test_llm(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llm", reason="llm is missing (pip install -e '.[clients]')")
     from click.testing import CliRunner
     from llm.cli import cli
