@@ -24,6 +24,7 @@ from .errors import OptionError
 from .gguf import GGUFFile, open_gguf
 from .kernels.context_rope import with_context
 from .kernels.cpu.backend import CpuBackend
+from .kernels.cpu.memory import release_heap
 from .kernels.ops import CacheLayer, Program
 from .kernels.windowed import reach, with_window
 from .runner import Runner
@@ -150,6 +151,7 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         raise
     storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
+    release_heap()
     dropping = None if config.window is None else reach(program.cache_layers)
     is_encoder = not program.makes_logits
     engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, speculator, is_encoder)

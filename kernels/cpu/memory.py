@@ -61,3 +61,9 @@ def release_code(library: str) -> None:
             if " r-xp " in line and library in line:
                 start, end = (int(place, 16) for place in line.split()[0].split("-"))
                 madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
+
+
+def release_heap() -> None:
+    """Give back what was freed on the heap, where the C library keeps it (glibc): after loading that is some megabytes."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,16 @@ from tiny_models import write_tiny
 
 from edgellm.server.models import ServedModels
 from edgellm.server.settings import ServerSettings
+
+
+@pytest.fixture(scope="module", autouse=True)
+def swept() -> Iterator[None]:
+    """Collects what a client or a browser's driver has left open before another module's tests would be blamed for it."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            gc.collect()
 
 
 @pytest.fixture(scope="session")

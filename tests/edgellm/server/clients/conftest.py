@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import shutil
 import subprocess
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,15 +63,6 @@ def busy(serve: Callable[..., Any]) -> Iterator[tuple[str, Callable[[], None]]]:
             kept.append(stack.enter_context(asked).iter_bytes())
             next(kept[-1])
         yield address, stack.close
-
-
-@pytest.fixture(scope="module", autouse=True)
-def swept() -> Iterator[None]:
-    """Collects what a client or a browser's driver has left open before another module's tests would be blamed for it."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gc.collect()
 
 
 @pytest.fixture(scope="session")
