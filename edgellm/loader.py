@@ -38,6 +38,9 @@ LONGEST_TEXT = 1 << 14
 TEXTS_AT_ONCE = 16
 """Texts that an encoder reads in one step, if they fit: weights are then read once for all."""
 
+LARGE_MODEL = 32 << 20
+"""Bytes of weights from which what loading has left on the heap is worth looking for: a test loads small ones by the hundred."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -151,7 +154,8 @@ def _load(file: GGUFFile, config: EngineConfig, progress: Progress | None, start
         raise
     storage = _open_storage(file, program, config, cache)  # it may sample the headers
     file.forget_headers()
-    release_heap()
+    if backend.weight_bytes >= LARGE_MODEL:
+        release_heap()
     dropping = None if config.window is None else reach(program.cache_layers)
     is_encoder = not program.makes_logits
     engine = Engine(Runner(backend, cache), cache, config, tokenizer.eog_ids, dropping, speculator, is_encoder)
