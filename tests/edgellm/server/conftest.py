@@ -24,8 +24,7 @@ def swept() -> Iterator[None]:
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _ in range(3):
-            gc.collect()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
