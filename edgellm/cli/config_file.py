@@ -11,11 +11,11 @@ import argparse
 import json
 import re
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError, UnsupportedError
 from .parser import Parser
+from .text_file import read_text
 
 FILE_LIMIT = 64 << 10
 MAX_DEPTH = 3
@@ -42,7 +42,7 @@ def _read_pairs(path: str) -> dict[str, Any]:
         import yaml
     except ModuleNotFoundError:
         raise UnsupportedError("--config needs PyYAML: pip install 'edgellm[server]'") from None
-    text = _read_text(path)
+    text = read_text(path, "it", FILE_LIMIT, f"{FILE_LIMIT >> 10} KiB")
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.BaseLoader)):
             raise OptionError("aliases (*name) are not taken here; write the value where it is meant")
@@ -55,20 +55,6 @@ def _read_pairs(path: str) -> dict[str, Any]:
     if found is not None and not isinstance(found, dict):
         raise OptionError("it must hold names and values, as max-num-seqs: 8")
     return found or {}
-
-
-def _read_text(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(FILE_LIMIT + 1)
-    except OSError as error:
-        raise OptionError(f"it cannot be read: {error.strerror}") from None
-    if len(data) > FILE_LIMIT:
-        raise OptionError(f"it is larger than {FILE_LIMIT >> 10} KiB")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise OptionError(f"it is not valid UTF-8 at byte {error.start}") from None
 
 
 def _where(error: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from ..config import SamplingParams
 from ..errors import OptionError
 from .parser import Parser
+from .text_file import read_text
 
 FILE_LIMIT = 1 << 20
 
@@ -53,14 +54,4 @@ def _one_of(name: str, text: str | None, path: str | None) -> str | None:
         return text
     if text is not None:
         raise OptionError(f"give --{name} or --{name}-file, not both")
-    try:
-        with open(path, "rb") as file:
-            content = file.read(FILE_LIMIT + 1)
-    except OSError as error:
-        raise OptionError(f"--{name}-file {path} cannot be read: {error.strerror}") from None
-    if len(content) > FILE_LIMIT:
-        raise OptionError(f"--{name}-file {path} is larger than {FILE_LIMIT >> 20} MiB")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise OptionError(f"--{name}-file {path} is not valid UTF-8 at byte {error.start}") from None
+    return read_text(path, f"--{name}-file {path}", FILE_LIMIT, f"{FILE_LIMIT >> 20} MiB")
