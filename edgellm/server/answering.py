@@ -6,7 +6,6 @@ Knows no route's fields. Next hops: `chat.py`, `completions.py`; `..async_stream
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
@@ -21,7 +20,7 @@ from ..async_llm import AsyncLLM
 from ..async_stream import AsyncStream
 from ..completion import Completion
 from .fields import Fields, read_object
-from .forms import DONE, event
+from .forms import DONE, compact, event
 from .journal import record_of, shortened
 from .models import ServedModels
 from .problems import ApiError, client_gone, from_error
@@ -39,9 +38,10 @@ class Desk:
     """Where requests are taken: what all routes share."""
 
     def __init__(self, models: ServedModels, settings: ServerSettings) -> None:
-        self.models, self.settings, self.statistics = models, settings, Statistics()
+        self.models, self.settings = models, settings
         self.is_ending = False
         self.visits: set[Visit] = set()
+        self.statistics = Statistics(lambda: self.num_open)
 
     @property
     def num_open(self) -> int:
@@ -71,7 +71,7 @@ class Desk:
         return fields
 
     def admit(self, client: str) -> None:
-        """Take one more request in; `leave` ends it. Raises ApiError where there are too many, or the server ends.
+        """See whether one more request may come in. Raises ApiError where there are too many, or the server ends.
 
         A client that has no other request here still gets in where others fill the queue, until it is filled twice.
         """
@@ -85,12 +85,6 @@ class Desk:
                 f"{self.settings.max_queue} requests run and wait already, the limit (--max-queue); try again later",
                 headers={"Retry-After": "1"},
             )
-        self.statistics.num_open += 1
-
-    def leave(self, done: list[Completion] | None) -> None:
-        """A request has ended; done: what it was answered, None if it failed or was given up."""
-        self.statistics.num_open -= 1
-        self.statistics.note(done)
 
 
 class Visit:
@@ -180,7 +174,7 @@ class Visit:
             if self._timer is not None:
                 self._timer.cancel()
             self._note()
-            self._desk.leave(self.done)
+            self._desk.statistics.note(self.done)
             await self._stack.aclose()
 
     def _note(self) -> None:
@@ -260,7 +254,7 @@ class Lines(Pieces):
     @staticmethod
     def pack(data: dict[str, Any]) -> bytes:
         """See Pieces."""
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        return compact(data).encode() + b"\n"
 
     @staticmethod
     def shape_of(error: ApiError) -> dict[str, Any]:

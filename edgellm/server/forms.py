@@ -106,13 +106,13 @@ def text_logprobs(found: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> dict[
     }
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Made once: json.dumps would make one for every piece."""
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""JSON as short as it can be. Made once: json.dumps would make an encoder for every piece."""
 
 
 def event(data: Any) -> bytes:
     """One server-sent event."""
-    text = data if isinstance(data, str) else _encode(data)
+    text = data if isinstance(data, str) else compact(data)
     return f"data: {text}\n\n".encode()
 
 

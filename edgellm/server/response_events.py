@@ -5,7 +5,6 @@ Source: OpenAI API reference, "Streaming events". Next hop: `response_items.py` 
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -28,7 +27,7 @@ class ResponseEvents(Pieces):
     @staticmethod
     def pack(data: dict[str, Any]) -> bytes:
         """See Pieces."""
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        text = forms.compact(data)
         return f"event: {data['type']}\ndata: {text}\n\n".encode()
 
     @staticmethod

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..completion import Completion
 from ..engine import Occupancy
 
 
 class Statistics:
-    """Counts since the start. num_open: requests that run or wait now."""
+    """Counts since the start. count_open: says how many requests run or wait now."""
 
-    def __init__(self) -> None:
-        self.num_open = 0
+    def __init__(self, count_open: Callable[[], int]) -> None:
+        self._count_open = count_open
         self.answered = self.failed = self.refused = 0
         self.prompt_tokens = self.cached_tokens = self.answer_tokens = self.draft_tokens = self.accepted_tokens = 0
+
+    @property
+    def num_open(self) -> int:
+        """Requests that run or wait now."""
+        return self._count_open()
 
     def note(self, done: list[Completion] | None) -> None:
         """Count a request that has ended."""

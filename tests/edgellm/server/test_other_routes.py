@@ -99,7 +99,7 @@ def test_metrics_tell_of_sequences_and_cache_blocks(client: httpx.Client) -> Non
 
 
 def test_a_models_name_is_quoted() -> None:
-    text = Statistics().text({'a"b\\c\n': Occupancy(1, 2, 3, 4, 5)})
+    text = Statistics(lambda: 0).text({'a"b\\c\n': Occupancy(1, 2, 3, 4, 5)})
     assert 'edgellm_sequences_running{model="a\\"b\\\\c\\n"} 1\n' in text
 
 
