@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from scheduled import play
 
 from edgellm.admission import Waiting
 from edgellm.cache.kv import KVCache
 from edgellm.cache.memory import needed_bytes
-from edgellm.choosing import Choice
 from edgellm.kernels.ops import CacheLayer
 from edgellm.scheduler import Scheduler
 from edgellm.sequence import Sequence, SequenceState
@@ -92,15 +92,6 @@ def scheduler(num_blocks: int, max_sequences: int) -> Scheduler:
     """Room for so many blocks of 64 tokens; a sequence may take four."""
     memory = needed_bytes(LAYERS, 64 * num_blocks, 1, 64)
     return Scheduler(KVCache(LAYERS, 256, max_sequences, 64, memory_bytes=memory), prefill_chunk=64)
-
-
-def play(scheduler: Scheduler) -> list[tuple[int, int]]:
-    works = scheduler.schedule()
-    for sequence, count, _ in works:
-        sequence.advance(count)
-        if sequence.num_pending == 0:
-            sequence.take(Choice(99), (), 1000)
-    return [(sequence.token_ids[0], count) for sequence, count, _ in works]
 
 
 def test_fifty_requests_of_one_client_do_not_keep_another_waiting() -> None:

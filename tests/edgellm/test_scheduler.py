@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from scheduled import play
 
 from edgellm.cache.kv import KVCache
 from edgellm.cache.memory import needed_bytes
-from edgellm.choosing import Choice
 from edgellm.kernels.ops import CacheLayer
 from edgellm.scheduler import Scheduler
 from edgellm.sequence import Sequence, SequenceState
@@ -15,16 +15,6 @@ from edgellm.sequence import Sequence, SequenceState
 @pytest.fixture
 def scheduler() -> Scheduler:
     return Scheduler(KVCache([CacheLayer(1, 32)], 100, max_sequences=2, prefill_chunk=8), prefill_chunk=8)
-
-
-def play(scheduler: Scheduler) -> list[tuple[int, int]]:
-    """One step: (first id, tokens) per sequence; a finished prompt gets a token."""
-    works = scheduler.schedule()
-    for sequence, count, _ in works:
-        sequence.advance(count)
-        if sequence.num_pending == 0:
-            sequence.take(Choice(99), (), 1000)
-    return [(sequence.token_ids[0], count) for sequence, count, _ in works]
 
 
 def test_the_chunk_is_shared_first_come_first_served_and_decoding_goes_on_beside_it(scheduler: Scheduler) -> None:
